@@ -9,6 +9,7 @@
 
 #include "cli/start/launch_script.hpp"
 #include "trireme/base/error.hpp"
+#include "trireme/base/shell_word.hpp"
 #include "trireme/config/load.hpp"
 
 namespace trireme::cli {
@@ -41,17 +42,6 @@ std::string settings(const std::vector<std::string>& overrides) {
     text += (text.empty() ? "" : " ") + quotable("--set", one);
   }
   return text;
-}
-
-/// A word of a shell's command line.
-std::string shell_word(const std::string& text) {
-  const auto plain = [](unsigned char c) {
-    return std::isalnum(c) != 0 || std::string_view("_-+=./,:@%").find(static_cast<char>(c)) != std::string_view::npos;
-  };
-  if (!text.empty() && std::ranges::all_of(text, plain)) return text;
-  std::string quoted = "'";
-  for (const char c : text) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return quoted + "'";
 }
 
 std::string job_name(std::string name) {

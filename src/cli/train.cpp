@@ -45,8 +45,10 @@ void refuse_lone_ranks(const mpi::Communicator& world) {
   check_launcher(by, world.size(), mpi_library());
 }
 
-int train(const mpi::Communicator& world, const RunFileArguments& arguments, std::int64_t try_steps,
+int train(const mpi::Communicator& world, const TrainArguments& given,
           std::optional<supervise::StartSignals>& start_signals) {
+  const RunFileArguments& arguments = given.run_file;
+  const std::int64_t try_steps = given.try_steps;
   const bool progress_line = world.rank() == 0 && train::rewrites_lines(train::probe_terminal());
   install_log(
       {.rank = world.rank(), .host = mpi::hostname(), .clears_line = progress_line && train::stderr_is_terminal()},
@@ -89,7 +91,9 @@ int train(const mpi::Communicator& world, const RunFileArguments& arguments, std
   log::debug("the libraries are up");
   start.reset();
   start_signals.reset();
-  const ExitCode code = train::run_training(config, world, arguments.path, try_steps > 0);
+  const ExitCode code = train::run_training(
+      config, world,
+      {.run_file = arguments.path, .is_trial = try_steps > 0, .log_every = try_steps > 0 ? 1 : given.log_every});
   if (trial && code == ExitCode::done) fmt::print("{}", trial_verdict(told, world.size(), trial->output()));
   return static_cast<int>(code);
 }
@@ -104,9 +108,7 @@ void add_train(CLI::App& app, Action& chosen) {
       require_process_manager();
       supervise::block_stop_signals();
       std::optional<supervise::StartSignals> start_signals(std::in_place);
-      return with_mpi([&](const mpi::Communicator& world) {
-        return train(world, arguments->run_file, arguments->try_steps, start_signals);
-      });
+      return with_mpi([&](const mpi::Communicator& world) { return train(world, *arguments, start_signals); });
     };
   });
 }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "train/reporter.hpp"
 
+#include <cmath>
+
 #include "train/setup/banner.hpp"
 #include "train/setup/host_cores.hpp"
 #include "trireme/base/log.hpp"
@@ -18,13 +20,17 @@ Reporter::Reporter(Job& job, const Environment& environment, const OpWatch& ops,
       recorder_(recorder),
       output_(output),
       rank_(job.mesh().rank_of(job.at()).value),
-      progress_(output, config_.train.steps, rewrites_lines(probe_terminal())),
+      progress_(output, {.steps = config_.train.steps,
+                         .log_every = environment_.log_every,
+                         .terminal = rewrites_lines(probe_terminal()),
+                         .columns = terminal_columns()}),
       budget_(config_.memory.budget),
       gemm_(kernels::gemm_choice()) {}
 
 void Reporter::begin(const checkpoint::State& state) {
   gemm_ = kernels::gemm_choice();  // loading took that of the run before
   first_step_ = state.step;
+  begin_ = std::chrono::steady_clock::now();
   recorder_.begin(first_step_);
   log::debug("setup complete, parameters loaded");
   if (!first_rank()) return;
@@ -48,14 +54,15 @@ void Reporter::add(const TrainedStep& step) {
   if (!said.empty()) log::warning(said);
 }
 
-bool Reporter::reports(std::int64_t step) const {
-  return (step + 1) % config_.metrics.every == 0 || step + 1 == config_.train.steps;
-}
-
 void Reporter::report(const TrainedStep& step, const checkpoint::State& state, double step_seconds) {
   if (!first_rank()) return;
   const double tokens = static_cast<double>(config_.batch.global * config_.data.seq_len);
   const executor::StepResult& result = step.result;
+  const bool counts = !result.skipped && job_.step_targets() > 0;
+  totals_.add_step(step_seconds, tokens, counts ? std::optional(result.loss) : std::nullopt);
+  const bool recorded = state.step % config_.metrics.every == 0 || state.step == config_.train.steps;
+  const bool shown = progress_.shows(state.step, step_seconds, result.skipped);
+  if (!recorded && !shown) return;
   StepRow row{.step = step.step + 1,
               .loss = result.loss,
               .grad_norm = result.grad_norm,
@@ -84,12 +91,13 @@ void Reporter::report(const TrainedStep& step, const checkpoint::State& state, d
   row.pipeline_bubble = result.pipeline_bubble;
   if (const std::optional<double> peak = peak_flops(config_, environment_.device))
     row.mfu = model::flops_per_token(job_.whole_model(), config_.data.seq_len) * row.tokens_per_second_per_rank / *peak;
-  recorder_.append(row);
-  progress_.show(row);
+  if (recorded) recorder_.append(row);
+  if (shown) progress_.show(row);
 }
 
 void Reporter::report(const EvalRow& row) {
   if (!first_rank()) return;
+  if (std::isfinite(row.eval_loss)) totals_.add_evaluation(row.eval_loss);
   recorder_.append(row);
   progress_.show(row);
 }
@@ -97,6 +105,12 @@ void Reporter::report(const EvalRow& row) {
 void Reporter::print_peaks() {
   if (first_rank() && first_step_ < config_.train.steps)
     output_.write("\n" + peaks_.table([this](int op) { return ops_.text(op); }));
+}
+
+void Reporter::print_summary(const checkpoint::State& state) {
+  if (!first_rank() || environment_.is_trial || totals_.steps() == 0) return;
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin_;
+  output_.write("\n" + totals_.text(seconds.count()) + next_commands(config_, state.step));
 }
 
 }  // namespace trireme::train

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 
 #include "train/console/output.hpp"
 #include "train/console/progress.hpp"
+#include "train/console/summary.hpp"
 #include "train/record/peaks.hpp"
 #include "train/record/recorder.hpp"
 #include "train/setup/environment.hpp"
@@ -35,15 +37,15 @@ class Reporter {
   void begin(const checkpoint::State& state);
   /// Takes in every step. Collective over the world every some steps.
   void add(const TrainedStep& step);
-  /// Whether this step has a row.
-  [[nodiscard]] bool reports(std::int64_t step) const;
-  /// Writes and shows a row. state: after the step.
+  /// Takes in the time of every step; writes and shows a row where one is due. state: after the step.
   void report(const TrainedStep& step, const checkpoint::State& state, double step_seconds);
   void report(const EvalRow& row);
   /// The last line is complete: what is printed next begins a line.
   void finish_line() { progress_.finish(); }
   /// Prints the peaks of memory, after the last step.
   void print_peaks();
+  /// Prints what was trained and what comes next, behind everything else. state: of the end.
+  void print_summary(const checkpoint::State& state);
 
  private:
   [[nodiscard]] bool first_rank() const { return rank_ == 0; }
@@ -59,6 +61,8 @@ class Reporter {
   RunPeaks peaks_;
   BudgetWatch budget_;
   kernels::GemmChoice gemm_;
+  RunTotals totals_;
+  std::chrono::steady_clock::time_point begin_;
   std::int64_t first_step_ = 0;
   std::int64_t samples_ = 1;  ///< of all training files
 };

@@ -87,6 +87,7 @@ class TrainingLoop {
     reporter_.print_peaks();
     if (rank_ == 0 && config_.metrics.report) output_.write(write_end_report(config_));  // whatever the export does
     saver_.export_at_end(state_);
+    reporter_.print_summary(state_);
     return ExitCode::done;
   }
 
@@ -135,7 +136,7 @@ class TrainingLoop {
     state_.samples = reader.state().position;
     state_.taken = reader.state().taken;
     if (job_.mesh().replicate > 1 && (step + 1) % replica_check_every() == 0) check_replicas(job_);
-    if (reporter_.reports(step)) reporter_.report(trained, state_, seconds_since(begin));
+    reporter_.report(trained, state_, seconds_since(begin));
     stopping_.took({.step = seconds_since(begin)});
     skipped_steps_.abort_after_too_many(state_, trained.result, step, config_.checkpoint);
   }
@@ -212,14 +213,14 @@ bool can_save_in_step(const Job& job) {
 
 }  // namespace
 
-ExitCode run_training(const config::RunConfig& given, const mpi::Communicator& world, const std::string& run_file,
-                      bool is_trial) {
+ExitCode run_training(const config::RunConfig& given, const mpi::Communicator& world, const RunOptions& started) {
   const config::RunConfig config = checkpoint::complete_model(given, world);
   const bool first_rank = world.rank() == 0;
 
   Supervision supervision(config, world);
   Environment environment = take_environment(config, world);
-  environment.is_trial = is_trial;
+  environment.is_trial = started.is_trial;
+  environment.log_every = started.log_every;
   Recorder recorder(config, supervision.world());
   OpWatch ops(supervision);
   JobOptions options = job_options(config, environment);
@@ -260,7 +261,7 @@ ExitCode run_training(const config::RunConfig& given, const mpi::Communicator& w
   try {
     const checkpoint::State state = saver.begin();
     if (first_rank && (state.step < config.train.steps || !std::filesystem::exists(config.run.output + "/run.toml")))
-      write_run_file(config, run_file);  // the start is accepted, and trains
+      write_run_file(config, started.run_file);  // the start is accepted, and trains
     ops.begin(state.step);
     reporter.begin(state);
     if (can_save_in_step(job)) {

@@ -95,6 +95,8 @@ if [[ $mpi == MPICH* ]]; then
 else
   watched "$run"
   grep -q '@.\[Kstep 6/6  loss ' seen.txt || fail "no progress line on a terminal: $(cat seen.txt)"
+  watched "$run --set checkpoint.every=2 --set checkpoint.async=false"
+  grep -q '^saved ' seen.txt && ! grep -q '[^@]saved ' seen.txt || fail "a save does not begin a line on a terminal: $(cat seen.txt)"
   watched "TRIREME_FAULT=grad.reduce:nan:0:2 $run"
   grep -q '@.\[K2[-0-9]*T[0-9:.]*Z warning step 3:' seen.txt || fail "a warning does not wipe the progress line: $(cat seen.txt)"
 fi
@@ -108,6 +110,11 @@ watched "$run >file.txt"
 grep -q '^step=6 loss=' file.txt || fail "no plain lines in a file"
 watched "$run | cat"
 grep -q '^step=6 loss=' seen.txt || fail "no plain lines in a pipe: $(cat seen.txt)"
+! grep -q $'\033' seen.txt file.txt || fail "control characters where no terminal is: $(cat -v seen.txt file.txt)"
+rm -rf out
+watched "$TRIREME train run.toml --log-every 4 | cat"
+[[ $(sed -n 's/^step=\([0-9]*\) loss.*/\1/p' seen.txt | tr '\r\n' '  ') =~ ^1\ +4\ +6\ +$ ]] || fail "--log-every 4: $(cat seen.txt)"
+json_check 'assert [row["step"] for row in rows] == [1, 2, 3, 4, 5, 6]' out/metrics.jsonl
 watched "$MPIEXEC $MPIEXEC_FLAGS -n 2 sh -c '$TRIREME train run.toml --set run.overwrite=true; true' >file.txt"
 grep -q '^step=6 loss=' file.txt || fail "a shell between mpirun and trireme hides the file"
 watched "$TRIREME train run.toml --set run.overwrite=true"

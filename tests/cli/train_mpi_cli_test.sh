@@ -11,7 +11,7 @@ job 4 train run.toml "${common[@]}"
 expect_done
 ! grep -E 'products|spare core' out.txt err.txt || fail "lines that nobody can act on"
 [[ ! -s err.txt ]] || fail "something on standard error"
-for text in "Trireme " "parameters.sharded" "threads " "24 steps are .* epochs" "saves    no checkpoints" "step=24 loss=.* steps=24 seconds_left=0" "step=8 eval_loss=" "exported out/export"; do
+for text in "Trireme " "parameters.sharded" "threads " "24 steps are .* epochs" "saves    no checkpoints" "step=24 loss=.* memory=.* steps=24 time=.* left=0:00:00" "step=8 eval_loss=" "exported out/export" "^trained 24 steps in .*: loss .* to .*, validation .* tokens/s$" "^  trireme generate out/export --prompt" "^  trireme report out$"; do
   grep -q "$text" out.txt || fail "no $text on standard output"
 done
 

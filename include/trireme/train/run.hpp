@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "trireme/base/error.hpp"
@@ -9,12 +10,17 @@
 
 namespace trireme::train {
 
+/// How a run was started, besides its run file.
+struct RunOptions {
+  std::string run_file;         ///< that the settings were read from; it is never written
+  bool is_trial = false;        ///< what it leaves behind is removed, which the banner prints
+  std::int64_t log_every = 10;  ///< steps between lines on standard output; a terminal has one that is rewritten
+};
+
 /// Trains what the run file describes, from its first step to its last: banner, steps, metrics, evaluation,
 /// checkpoints, export. Resumes from a checkpoint as `checkpoint.resume` says. Returns ExitCode::requeue when a signal
 /// stopped it after a save. Collective over `world`. The libraries are up (`device::install_allocator`, Kokkos,
-/// threads). Throws Error. run_file: the file that `config` was read from; it is never written. is_trial: what it
-/// leaves behind is removed, which the banner prints.
-ExitCode run_training(const config::RunConfig& config, const mpi::Communicator& world, const std::string& run_file = {},
-                      bool is_trial = false);
+/// threads). Throws Error.
+ExitCode run_training(const config::RunConfig& config, const mpi::Communicator& world, const RunOptions& options = {});
 
 }  // namespace trireme::train

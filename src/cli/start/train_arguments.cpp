@@ -2,6 +2,7 @@
 #include "cli/start/train_arguments.hpp"
 
 #include <CLI/CLI.hpp>
+#include <limits>
 
 #include "cli/start/front_page.hpp"
 #include "cli/start/numbers.hpp"
@@ -34,6 +35,12 @@ CLI::App* add_train_command(CLI::App& app, TrainArguments& arguments) {
       ->add_option("--try", arguments.try_steps,
                    "train only the first N steps (3 show enough), keep nothing, and report speed and memory")
       ->check(whole_number(1, 1000));
+  command
+      ->add_option("--log-every", arguments.log_every,
+                   "print a line every N steps and once a minute, besides the first, the last and skipped steps; "
+                   "a terminal has one line that is rewritten, and metrics.jsonl has every step (metrics.every)")
+      ->capture_default_str()
+      ->check(whole_number(1, std::numeric_limits<int>::max()));
   command->footer([] { return examples + ("\nThe run file's keys:\n" + config::explain_options()); });
   return command;
 }

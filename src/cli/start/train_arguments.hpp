@@ -19,7 +19,8 @@ struct RunFileArguments {
 
 struct TrainArguments {
   RunFileArguments run_file;
-  std::int64_t try_steps = 0;  ///< 0: no trial
+  std::int64_t try_steps = 0;   ///< 0: no trial
+  std::int64_t log_every = 10;  ///< of standard output
 };
 
 /// Adds `train` with its options, which go to `arguments`, and its help.

@@ -50,7 +50,7 @@ void Output::write_all(std::string_view text) {
   }
 }
 
-void Output::write(std::string_view text) {
+void Output::put(std::string_view text) {
   if (closed_) return;
   if (behind_ && ready()) {
     behind_ = false;
@@ -58,6 +58,22 @@ void Output::write(std::string_view text) {
     dropped_ = 0;
   }
   if (!closed_) write_all(text);
+}
+
+void Output::write(std::string_view text) {
+  if (text.empty()) return;
+  put(open_ ? fmt::format("\n{}", text) : std::string(text));
+  open_ = false;
+}
+
+void Output::rewrite(std::string_view line) {
+  put(fmt::format("\r\033[K{}", line));
+  open_ = true;
+}
+
+void Output::finish_line() {
+  if (open_) put("\n");
+  open_ = false;
 }
 
 }  // namespace trireme::train

@@ -15,14 +15,20 @@ class Output {
 
   /// Writes `text`, or drops what cannot be written; a warning says so, once each time it begins. Never throws.
   void write(std::string_view text);
+  /// Shows `line` in place of the one shown before, on a terminal; the next `write` begins a line below it.
+  void rewrite(std::string_view line);
+  /// Ends a line that `rewrite` left open.
+  void finish_line();
 
  private:
+  void put(std::string_view text);
   [[nodiscard]] bool ready();
   void write_all(std::string_view text);
 
   int descriptor_;
   double patience_;
   bool closed_ = false;
+  bool open_ = false;    ///< the last line was shown by `rewrite`
   bool behind_ = false;  ///< the reader stands still, as far as is known
   std::int64_t dropped_ = 0;
 };

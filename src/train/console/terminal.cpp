@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -76,6 +77,13 @@ TerminalInfo probe_terminal() {
 bool stderr_is_terminal() {
   const bool under_open_mpi = !variable("OMPI_COMM_WORLD_RANK").empty();
   return under_open_mpi ? launcher_writes_to_a_terminal(STDERR_FILENO) : ::isatty(STDERR_FILENO) != 0;
+}
+
+int terminal_columns() {
+  constexpr int usual = 80;
+  winsize size{};
+  if (::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return usual;
+  return size.ws_col;
 }
 
 bool rewrites_lines(const TerminalInfo& s) {

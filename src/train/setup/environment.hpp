@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
+
 #include "train/setup/batch_job.hpp"
 #include "trireme/config/run_config.hpp"
 #include "trireme/mpi/communicator.hpp"
@@ -16,7 +18,8 @@ struct Environment {
   mpi::Topology topology;
   int threads = 1;  ///< of this rank
   ComputeDevice device;
-  bool is_trial = false;  ///< train --try: nothing is kept
+  bool is_trial = false;       ///< train --try: nothing is kept
+  std::int64_t log_every = 1;  ///< train --log-every
 };
 
 /// Finds the environment and takes it: threads are set, this rank's GPU is chosen, on CPUs the GEMM library.

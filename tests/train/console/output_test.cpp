@@ -57,6 +57,18 @@ class OutputTest : public testing::Test {
   log::Sink old_sink_;
 };
 
+TEST_F(OutputTest, EndsALineThatIsRewrittenBeforeAnythingElse) {
+  Output output(writer());
+  output.rewrite("step 1");
+  output.write("");
+  output.rewrite("step 2");
+  output.write("saved\n");
+  output.finish_line();
+  output.rewrite("step 3");
+  output.finish_line();
+  EXPECT_EQ(take(), "\r\033[Kstep 1\r\033[Kstep 2\nsaved\n\r\033[Kstep 3\n");
+}
+
 TEST_F(OutputTest, WritesWhatItIsGiven) {
   Output output(writer());
   output.write("step=1\n");

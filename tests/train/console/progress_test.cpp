@@ -8,6 +8,7 @@
 #include <array>
 #include <limits>
 #include <string>
+#include <vector>
 
 namespace trireme::train {
 namespace {
@@ -25,13 +26,18 @@ const StepRow row{.step = 120,
                   .step_seconds = 0.5,
                   .tokens_per_second = 12345};
 
+const ProgressTimes times{.elapsed = 3662, .left = 190};
+// Times of a line after one step of half a second.
+const ProgressTimes after_one{.elapsed = 0.5, .left = 190};
+
 /// What `show` writes for these rows.
 template <class... Rows>
 std::string shown(bool terminal, const Rows&... rows) {
   std::array<int, 2> ends{};
   EXPECT_EQ(::pipe(ends.data()), 0);
   Output output(ends[1]);
-  ProgressLine progress(output, 500, terminal);
+  ProgressLine progress(output, {.steps = 500, .terminal = terminal, .columns = 200});
+  EXPECT_TRUE(progress.shows(120, 0.5, false));
   (progress.show(rows), ...);
   progress.finish();
   ::close(ends[1]);
@@ -42,53 +48,95 @@ std::string shown(bool terminal, const Rows&... rows) {
 }
 
 TEST(PlainLine, IsKeysAndValues) {
-  EXPECT_EQ(plain_line(row, 500, 190),
+  EXPECT_EQ(plain_line(row, 500, times),
             "step=120 loss=2.310000 grad_norm=0.82130 lr=0.0003 tokens_per_second=12345 step_seconds=0.5000 "
-            "epoch=10.9 steps=500 seconds_left=190");
+            "epoch=10.9 steps=500 time=1:01:02 left=0:03:10");
   StepRow skipped = row;
   skipped.skipped = true;
   skipped.target_tokens = 9;
-  EXPECT_THAT(plain_line(skipped, 500, 190), EndsWith(" skipped=true"));
+  EXPECT_THAT(plain_line(skipped, 500, times), EndsWith(" skipped=true"));
 }
 
 TEST(ProgressLines, SayThatAStepWithoutTargetsHasNoLoss) {
   StepRow silent = row;
   silent.loss = std::numeric_limits<double>::quiet_NaN();
   silent.skipped = true;
-  EXPECT_THAT(plain_line(silent, 500, 190), HasSubstr(" loss=none "));
-  EXPECT_THAT(terminal_line(silent, 500, 190), HasSubstr("loss none"));
-  EXPECT_THAT(terminal_line(silent, 500, 190), EndsWith("SKIPPED: no target counts"));
+  EXPECT_THAT(plain_line(silent, 500, times), HasSubstr(" loss=none "));
+  EXPECT_THAT(terminal_line(silent, 500, times, 200, false), HasSubstr("loss none"));
+  EXPECT_THAT(terminal_line(silent, 500, times, 200, false),
+              HasSubstr("loss none  SKIPPED: no target counts  grad norm"));
 }
 
 TEST(PlainLine, HasTheLoadOfTheBusiestExpert) {
   StepRow uneven = row;
   uneven.expert_load = ExpertLoad{.max = 2.25, .layer = 1, .tokens = {9, 2, 1, 4}};
-  EXPECT_EQ(plain_line(uneven, 500, 190), plain_line(row, 500, 190) + " expert_load_max=2.250");
-  EXPECT_THAT(terminal_line(uneven, 500, 190), HasSubstr("grad norm 0.821  expert load 2.25x  12.3k tokens/s"));
+  EXPECT_EQ(plain_line(uneven, 500, times), plain_line(row, 500, times) + " expert_load_max=2.250");
+  EXPECT_THAT(terminal_line(uneven, 500, times, 200, false),
+              HasSubstr("grad norm 0.821  expert load 2.25x  12.3k tokens/s"));
 }
 
 TEST(TerminalLine, SaysWhatAPersonWaitsFor) {
-  EXPECT_EQ(terminal_line(row, 500, 190),
-            "step 120/500  loss 2.3100  grad norm 0.821  12.3k tokens/s  3 min 10 s left");
+  EXPECT_EQ(terminal_line(row, 500, times, 200, false),
+            "step 120/500  loss 2.3100  grad norm 0.821  12.3k tokens/s  3 min 10 s left  [####----------------]");
+}
+
+TEST(ProgressLines, HaveMemoryAndMfuWhereTheyAreKnown) {
+  StepRow measured = row;
+  measured.mfu = 0.4123;
+  measured.memory.spaces[0].peak_total = Bytes{3LL << 30};
+  EXPECT_THAT(plain_line(measured, 500, times), HasSubstr(" epoch=10.9 memory=3GiB mfu=41.2% steps=500 "));
+  EXPECT_THAT(terminal_line(measured, 500, times, 200, false), HasSubstr("s left  3 GiB  MFU 41.2%  [##"));
+}
+
+TEST(TerminalLine, NeverWraps) {
+  StepRow skipped = row;
+  skipped.mfu = 0.4;
+  skipped.target_tokens = 9;
+  for (const bool skips : {false, true}) {
+    skipped.skipped = skips;
+    for (int columns = 60; columns < 160; ++columns) {
+      const std::string line = terminal_line(skipped, 500, times, columns, false);
+      EXPECT_LT(line.size(), static_cast<std::size_t>(columns)) << line;
+      EXPECT_THAT(line, StartsWith("step 120/500  loss 2.3100"));
+    }
+  }
+}
+
+TEST(TerminalLine, HasColorsOfNoWidth) {
+  std::string line = terminal_line(row, 500, times, 110, true);
+  for (const char* code : {"\033[1m", "\033[2m", "\033[0m", "\033[0m"}) {
+    ASSERT_NE(line.find(code), std::string::npos) << code;
+    line.erase(line.find(code), 4);
+  }
+  EXPECT_EQ(line, terminal_line(row, 500, times, 110, false));
+}
+
+TEST(ProgressLine, ShowsTheFirstEveryTenthTheLastAndSkippedStepsWhereNoTerminalIs) {
+  Output output(STDOUT_FILENO);
+  ProgressLine progress(output, {.steps = 34, .log_every = 10});
+  std::vector<int> shown;
+  for (int step = 3; step <= 34; ++step)
+    if (progress.shows(step, 0.1, step == 25)) shown.push_back(step);
+  EXPECT_THAT(shown, testing::ElementsAre(3, 10, 20, 25, 30, 34));
 }
 
 TEST(ProgressLine, IsALineAStepWithoutControlCharactersElsewhere) {
-  const std::string line = plain_line(row, 500, 190) + "\n";
+  const std::string line = plain_line(row, 500, after_one) + "\n";
   EXPECT_EQ(shown(false, row, row), line + line);
 }
 
 TEST(ProgressLine, RewritesItselfOnATerminal) {
   const std::string text = shown(true, row, row);
   EXPECT_THAT(text, StartsWith("\r\033[Kstep 120/500"));
-  EXPECT_THAT(text, HasSubstr("3 min 10 s left\r\033[Kstep 120/500"));
-  EXPECT_THAT(text, EndsWith("left\n"));
+  EXPECT_THAT(text, HasSubstr("]\033[0m\r\033[Kstep 120/500"));
+  EXPECT_THAT(text, EndsWith("]\033[0m\n"));
 }
 
 TEST(ProgressLine, GivesAnEvaluationALineOfItsOwn) {
   const EvalRow eval{.step = 120, .eval_loss = 2.5, .eval_tokens = 640, .eval_seconds = 0.25};
   const std::string line = "step=120 eval_loss=2.500000 eval_tokens=640 eval_seconds=0.250\n";
   EXPECT_EQ(shown(false, eval), line);
-  EXPECT_THAT(shown(true, row, eval), EndsWith("left\n" + line));
+  EXPECT_THAT(shown(true, row, eval), EndsWith("]\033[0m\n" + line));
   EXPECT_THAT(shown(true, row, eval), Not(HasSubstr(" loss=")));
 }
 

@@ -23,4 +23,7 @@ struct TerminalInfo {
 /// Whether a person watches, so that a line may rewrite itself; everything else gets plain lines.
 [[nodiscard]] bool rewrites_lines(const TerminalInfo& surroundings);
 
+/// Width of the terminal of standard output; 80 where it is unknown.
+[[nodiscard]] int terminal_columns();
+
 }  // namespace trireme::train
