@@ -167,6 +167,7 @@ void check_tokens(const std::string& path, const config::Data& data, std::int64_
     data::require_tokenizer(
         datasets, *tokenizer, "the model's is " + spec,
         "tokenize the text with the model's, or give the file's with --tokenizer if the model was trained with it");
+  if (tokenizer != nullptr && warns) data::warn_of_other_libraries(datasets, spec);
   if (!data.document_mask) return;
   if (!data.document_end && !datasets.front().files().front().has_document_ends())
     throw ConfigError(

@@ -66,6 +66,7 @@ int plan(const PlanArguments& arguments, const CompleteModel& complete) {
   if (arguments.run_file.empty()) throw ConfigError("plan: RUN.toml is required");
   if (arguments.ranks.empty()) throw ConfigError("plan: --ranks is required");
   config::RunConfig config = complete(config::load_run_file(arguments.run_file, arguments.overrides));
+  config::require_trainable(config);
   check_plan_output(arguments.search.asked ? search_output(arguments.run_file, arguments.search) : arguments.time.trace,
                     config, arguments.time, arguments.run_file);
   std::optional<planner::Machine> machine;

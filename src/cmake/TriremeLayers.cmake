@@ -128,7 +128,8 @@ function(trireme_build_info)
   endif()
   foreach(pair "libtorch=${Libtorch_VERSION}" ${cuda} "Kokkos=${Kokkos_VERSION}" "MPI=${mpi}" "HDF5=${HDF5_VERSION}"
                "fmt=${fmt_VERSION}" "toml++=${tomlplusplus_VERSION}" "nlohmann-json=${nlohmann_json_VERSION}"
-               "CLI11=${CLI11_VERSION}" "spdlog=${spdlog_VERSION}" "SentencePiece=${SENTENCEPIECE_VERSION}")
+               "CLI11=${CLI11_VERSION}" "spdlog=${spdlog_VERSION}" "SentencePiece=${SENTENCEPIECE_VERSION}"
+               "PCRE2=${PCRE2_VERSION}" "utf8proc=${UTF8PROC_VERSION}")
     string(REPLACE "=" ";" pair "${pair}")
     list(GET pair 0 name)
     list(GET pair 1 version)

@@ -86,6 +86,10 @@ Header read_header(const io::InputFile& file) {
   if (file.size() < header_bytes) damaged(file, fmt::format("{} bytes are less than the header's 34", file.size()));
   std::array<std::byte, header_bytes> bytes;
   file.read_at(0, bytes);
+  if (std::memcmp(bytes.data(), "TNTIDX\0", 8) == 0)
+    damaged(file,
+            "an index of the format TNTIDX (--dataset-impl lazy or cached of fairseq and of Megatron-LM before 2021), "
+            "where only MMIDIDX (--dataset-impl mmap) is read");
   if (std::memcmp(bytes.data(), magic.data(), magic.size()) != 0) damaged(file, "bad magic, expected MMIDIDX");
   const auto version = load<std::uint64_t>(&bytes[9]);
   if (version != 1) damaged(file, fmt::format("version {}, where only 1 is known", version));

@@ -4,6 +4,9 @@
 #include <fmt/format.h>
 
 #include "trireme/base/error.hpp"
+#include "trireme/base/log.hpp"
+#include "trireme/base/text.hpp"
+#include "trireme/tokenizer/library.hpp"
 
 namespace trireme::data {
 
@@ -19,6 +22,19 @@ void require_tokenizer(std::span<const Dataset> datasets, const tokenizer::Token
       throw DataError(
           fmt::format("token file {} was tokenized with {} (fingerprint {:.12}), but {} (fingerprint {:.12}); {}",
                       file.path(), made.spec, made.fingerprint, described, fingerprint, remedy));
+    }
+}
+
+void warn_of_other_libraries(std::span<const Dataset> datasets, const std::string& spec) {
+  const std::string here = tokenizer::library_of(spec);
+  for (const Dataset& dataset : datasets)
+    for (const TokenFile& file : dataset.files()) {
+      if (!file.sidecar()) continue;
+      const std::vector<std::string> others = tokenizer::other_versions(file.sidecar()->tokenizer.library, here);
+      if (!others.empty())
+        log::warning(fmt::format(
+            "token file {} was tokenized with {}: versions may give other ids where two tokenizations score alike",
+            file.path(), join(others, "; ")));
     }
 }
 

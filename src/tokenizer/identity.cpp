@@ -6,8 +6,12 @@
 #include <pcre2.h>
 #include <utf8proc.h>
 
+#include <algorithm>
+#include <map>
+
 #include "trireme/base/build_info.hpp"
 #include "trireme/base/sha256.hpp"
+#include "trireme/tokenizer/library.hpp"
 
 namespace trireme::tokenizer {
 namespace {
@@ -34,13 +38,16 @@ std::string_view sentencepiece_version() {
   return "of unknown version";
 }
 
-/// Names the libraries that compute ids: SentencePiece of a "spm:" tokenizer, else those of Trireme's pipeline.
-std::string library_of(const std::string& spec) {
-  const std::string trireme = fmt::format("trireme {}", build_info().version);
-  if (spec.starts_with("spm:")) return fmt::format("{}, sentencepiece {}", trireme, sentencepiece_version());
-  if (spec.starts_with("hf:"))
-    return fmt::format("{}, pcre2 {}, utf8proc {}", trireme, pcre2_version(), utf8proc_version());
-  return trireme;
+/// Names and versions of "trireme 0.1.0, pcre2 10.42".
+std::map<std::string_view, std::string_view> versions_in(std::string_view list) {
+  std::map<std::string_view, std::string_view> versions;
+  while (!list.empty()) {
+    const std::string_view item = list.substr(0, list.find(", "));
+    list.remove_prefix(std::min(list.size(), item.size() + 2));
+    const std::size_t blank = item.find(' ');
+    if (blank != std::string_view::npos) versions[item.substr(0, blank)] = item.substr(blank + 1);
+  }
+  return versions;
 }
 
 template <class T>
@@ -51,6 +58,23 @@ void add_little_endian(Sha256& hash, T value) {
 }
 
 }  // namespace
+
+std::string library_of(const std::string& spec) {
+  const std::string trireme = fmt::format("trireme {}", build_info().version);
+  if (spec.starts_with("spm:")) return fmt::format("{}, sentencepiece {}", trireme, sentencepiece_version());
+  if (spec.starts_with("hf:"))
+    return fmt::format("{}, pcre2 {}, utf8proc {}", trireme, pcre2_version(), utf8proc_version());
+  return trireme;
+}
+
+std::vector<std::string> other_versions(std::string_view made, std::string_view here) {
+  std::vector<std::string> others;
+  const auto now = versions_in(here);
+  for (const auto& [name, version] : versions_in(made))
+    if (const auto found = now.find(name); name != "trireme" && found != now.end() && found->second != version)
+      others.push_back(fmt::format("{} {}, here {}", name, version, found->second));
+  return others;
+}
 
 std::string vocabulary_fingerprint(const Tokenizer& tokenizer) {
   Sha256 hash;

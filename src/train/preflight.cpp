@@ -86,6 +86,7 @@ void check_data(const config::RunConfig& config) {
     if (tokenizer && data.check_tokenizer)
       data::require_tokenizer(datasets, *tokenizer, "data.tokenizer is " + data.tokenizer,
                               "set data.tokenizer to the file's, tokenize again, or set data.check_tokenizer = false");
+    if (tokenizer) data::warn_of_other_libraries(datasets, data.tokenizer);
     if (data.document_mask) data::warn_of_document_ends(datasets, data.document_end);
   };
   check(train);

@@ -53,6 +53,7 @@ grep -q "resuming from $saved: step 6" err.txt || fail 'the run did not resume o
 job 2 train run.toml "${mixture[@]}" --set train.steps=9
 expect_done
 json_check 'assert [r["step"] for r in rows if "loss" in r] == list(range(1, 10))' out/metrics.jsonl
+mv exported weights
 rm -r out
 
 # What it does not do yet.
@@ -65,6 +66,14 @@ refused 'sync.reshard_after_forward: not available with mesh.expert > 1' --set m
 refused 'how many tokens each expert gets differs per step; set cuda_graphs = false' --set device.type=cuda --set device.cuda_graphs=true
 refused 'mesh.expert: 2 does not divide model.experts = 5' --set model.experts=5
 refused 'mesh.expert: 2 does not divide the 1 ranks of mesh.shard 1' --set mesh.replicate=2
+# The experts of model.from: plan and train refuse alike.
+sed -e '/^\[model\]/,/^\[data\]/{/^\[/!d}' -e 's/^\[model\]$/&\nfrom = "weights"/' run.toml >from.toml
+for command in "program plan from.toml --ranks 2" "job 2 train from.toml"; do
+  $command --set mesh.tensor=2 --set mesh.sequence_parallel=false
+  expect_end 2 'mesh.sequence_parallel: false with mesh.tensor > 1 sends every token to its experts once for each tensor rank'
+done
+program plan from.toml --ranks 2 --set mesh.tensor=2
+expect_done
 job 2 train run.toml --set mesh.expert=2 --set optimizer.beta2=2
 expect_end 2 'mesh.expert: 2 expert ranks, but' 'has no experts; set mesh.expert = 1' 'optimizer.beta2'
 expect_no_output

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cstring>
 
 #include "data/files.hpp"
@@ -63,6 +64,8 @@ TEST(MegatronIndex, ReadsIndexesLongerThanAChunk) {
 
 TEST(MegatronIndex, NamesWhatIsWrong) {
   expect_parts(message_with(0, 'X'), {"token index", "x.idx", "bad magic", "MMIDIDX", "preprocess_data.py"});
+  expect_parts(message_with(0, std::array<char, 8>{'T', 'N', 'T', 'I', 'D', 'X'}),
+               {"x.idx", "TNTIDX", "only MMIDIDX (--dataset-impl mmap) is read", "preprocess_data.py"});
   expect_parts(message_with(9, std::uint64_t{2}), {"version 2", "only 1"});
   expect_parts(message_with(17, std::uint8_t{7}), {"type code 7", "8 (uint16)"});
   expect_parts(message_with(18, std::uint64_t{4}),

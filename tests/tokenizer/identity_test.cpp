@@ -3,10 +3,13 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <fstream>
 
 #include "support/temporary_directory.hpp"
+#include "trireme/base/build_info.hpp"
 #include "trireme/base/sha256.hpp"
+#include "trireme/tokenizer/library.hpp"
 
 namespace trireme::tokenizer::identity_test {
 namespace {
@@ -58,6 +61,20 @@ TEST(VocabularyFingerprint, BeginsWithThePiecesBehindTheirLengths) {
 
 TEST(VocabularyFingerprint, DoesNotChangeWithVersionsOfTheProgram) {
   EXPECT_EQ(fingerprint_of("bytes"), "1144dca2b7a761bb71b406d90bfc5231ff43b9531c599cb8f52512e2dcd687f8");
+}
+
+TEST(Libraries, OtherVersionsOfWhatComputesIdsAreNamed) {
+  using Texts = std::vector<std::string>;
+  EXPECT_EQ(other_versions("trireme 0.1.0, sentencepiece 0.1.97", "trireme 0.2.0, sentencepiece 0.2.3"),
+            Texts{"sentencepiece 0.1.97, here 0.2.3"});
+  EXPECT_EQ(other_versions("trireme 0.1.0, pcre2 10.42, utf8proc 2.8.0", "trireme 0.2.0, pcre2 10.42, utf8proc 2.9.0"),
+            Texts{"utf8proc 2.8.0, here 2.9.0"});
+  EXPECT_EQ(other_versions("trireme 0.1.0, sentencepiece 0.2.0", "trireme 0.1.0, pcre2 10.42"), Texts{});
+  EXPECT_EQ(other_versions("", library_of("hf:x")), Texts{});
+  const auto saved = build_info().libraries;
+  for (const char* name : {"SentencePiece", "PCRE2", "utf8proc"})
+    EXPECT_TRUE(std::ranges::any_of(saved, [&](const LibraryVersion& library) { return library.name == name; }))
+        << name << " is not among the versions of a checkpoint";
 }
 
 }  // namespace

@@ -14,4 +14,8 @@ namespace trireme::data {
 void require_tokenizer(std::span<const Dataset> datasets, const tokenizer::Tokenizer& tokenizer,
                        const std::string& described, const std::string& remedy);
 
+/// Warns of files whose sidecar was written with other versions of the libraries that compute the ids of `spec`: text
+/// with two tokenizations of the same score may have other ids.
+void warn_of_other_libraries(std::span<const Dataset> datasets, const std::string& spec);
+
 }  // namespace trireme::data
