@@ -84,7 +84,7 @@ bool applies(const Fault& fault, std::string_view point) {
   return here && now && (fault.point == "*" || fault.point == point);
 }
 
-/// Does what the action says; returns true for a value fault.
+/// Executes the action; returns true for a value fault.
 bool act(std::string_view action, std::string_view point) {
   if (action == "kill") std::raise(SIGKILL);
   if (action == "stop") std::raise(SIGSTOP);
@@ -95,8 +95,8 @@ bool act(std::string_view action, std::string_view point) {
   return action == "nan";
 }
 
-/// What is to break, or nullptr. The environment is read once: libraries may write to it later, beside any thread that
-/// reads it. A text stays where it is, because a thread may be looking at it when another one is armed.
+/// The fault to inject, or nullptr. The environment is read once: libraries may write to it later, concurrently with a
+/// thread that reads it. A text stays where it is, because a thread may be looking at it when another one is armed.
 std::atomic<const std::string*>& current() {
   static std::atomic<const std::string*> only{[]() -> const std::string* {
     const char* text = std::getenv("TRIREME_FAULT");

@@ -23,7 +23,7 @@ bool has_several_ranks() {
 
 void set_for_libraries() {
   for (const auto& [name, value] : {
-           std::pair{"HDF5_DISABLE_VERSION_CHECK", "2"},  // or HDF5 aborts in the call that asks for its version
+           std::pair{"HDF5_DISABLE_VERSION_CHECK", "2"},  // or HDF5 aborts in the call that returns its version
            {"CUDA_DEVICE_MAX_CONNECTIONS", "32"},         // a hardware queue for each lane: none waits behind another
        })
     (void)::setenv(name, value, /*overwrite=*/0);

@@ -34,8 +34,7 @@ constexpr std::array<std::pair<std::string_view, double>, 10> byte_units{{{"", 1
 [[noreturn]] void refuse_bytes(std::string_view text, std::string_view why) {
   throw ConfigError(
       fmt::format("\"{}\" is not a number of bytes ({}); write an integer or a number with KiB, MiB, GiB, TiB, KB, MB, "
-                  "GB or TB, as in "
-                  "\"40GiB\"",
+                  "GB or TB, as in \"40GiB\"",
                   text.substr(0, 40), why));
 }
 

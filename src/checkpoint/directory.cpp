@@ -74,7 +74,7 @@ void remove_or_warn(const fs::path& path) {
   if (error) log::warning(fmt::format("{}: cannot be removed: {}; remove it by hand", path.string(), error.message()));
 }
 
-/// What is wrong with a file of the checkpoint at `path`; empty: it is there, and as long as it has to be.
+/// Mistake in a file of the checkpoint at `path`; empty: it is there, and as long as it has to be.
 std::string wrong_with(const std::string& path, const SavedFile& file) {
   const std::string name = path + "/" + file.path;
   const io::PathStatus status = io::status_of(name);

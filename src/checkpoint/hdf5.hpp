@@ -12,10 +12,10 @@
 
 #include "checkpoint/memory_file.hpp"
 
-/// Owned handles of HDF5, and its errors as ours. HDF5 is not thread-safe: whoever calls it holds a `Hdf5Lock`.
+/// Owned handles of HDF5, and its errors as ours. HDF5 is not thread-safe: callers hold a `Hdf5Lock`.
 namespace trireme::checkpoint::h5 {
 
-/// The one lock around HDF5 in this process. While it is held, HDF5 prints nothing by itself.
+/// The one lock around HDF5 in this process. While it is held, HDF5 prints nothing.
 class Hdf5Lock {
  public:
   /// Throws EnvironmentError when HDF5 is another one than the program was built with.
@@ -25,7 +25,7 @@ class Hdf5Lock {
   std::scoped_lock<std::mutex> lock_;
 };
 
-/// What HDF5 says about the last call that failed, from its error stack: the innermost reason.
+/// Innermost reason in HDF5's error stack of the last call that failed.
 [[nodiscard]] std::string last_reason();
 
 /// Owns an identifier of HDF5.
@@ -44,9 +44,9 @@ class Handle {
     if (id_ >= 0) Close(id_);
   }
   [[nodiscard]] hid_t id() const { return id_; }
-  /// Closes it now; false when HDF5 says that it failed.
+  /// Closes it now; false when HDF5 failed.
   [[nodiscard]] bool close() { return Close(release()) >= 0; }
-  /// Gives it up without closing it.
+  /// Releases it without closing it.
   hid_t release() { return std::exchange(id_, H5I_INVALID_HID); }
 
  private:

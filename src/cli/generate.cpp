@@ -218,9 +218,7 @@ void add_generate(CLI::App& app, Action& chosen) {
   command->footer(
       "Stops at the tokenizer's end-of-document token or one of the model's eos_token_id, before a --stop text or "
       "token,\n"
-      "or after --tokens. Under mpirun the model "
-      "is tensor-parallel, "
-      "for\n"
+      "or after --tokens. Under mpirun the model is tensor-parallel, for\n"
       "models that do not fit one rank.\n\n"
       "Examples:\n"
       "  trireme generate runs/quickstart/export --prompt \"In the beginning\"\n"

@@ -17,9 +17,8 @@ namespace {
 void print_summary(const planner::PipelinePlan& plan, const config::RunConfig& config, const config::Resolved& mesh,
                    int ranks) {
   fmt::print(
-      "{} of {} parameters on {} rank{} (pipeline {} x replicate {} x shard {}{} x tensor {}), {} microbatches a step, "
-      "{} "
-      "gradients, {} with {} of layers on each pipeline rank\n\n{}\n",
+      "{} of {} parameters on {} rank{} (pipeline {} x replicate {} x shard {}{} x tensor {}), {} microbatches a "
+      "step, {} gradients, {} with {} of layers on each pipeline rank\n\n{}\n",
       plan.whole.architecture, to_short_text(static_cast<double>(plan.whole.elements())), ranks, ranks == 1 ? "" : "s",
       plan.pipeline.ranks, mesh.replicate, mesh.shard,
       mesh.context > 1 ? fmt::format(" x context {}", mesh.context) : "", mesh.tensor, mesh.accumulation,

@@ -99,9 +99,7 @@ void refuse(const Communicator& world, const View& view) {
   }
   throw ConfigError(
       fmt::format("The ranks received different run files or --set values: {}. Rank 0 was started as \"{}\", rank {} "
-                  "as \"{}\". Give all "
-                  "ranks of a job "
-                  "the same run file and the same --set.",
+                  "as \"{}\". Give all ranks of a job the same run file and the same --set.",
                   join(keys, "; "), view.command, other, command));
 }
 

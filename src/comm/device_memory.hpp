@@ -10,10 +10,10 @@
 
 namespace trireme::comm {
 
-/// A tensor over memory that somebody else owns.
+/// A tensor over borrowed memory.
 [[nodiscard]] at::Tensor tensor_at(const void* data, at::IntArrayRef shape, at::ScalarType type, c10::Device device);
 
-/// What all transports of tensors on a device do alike: a group of one copies on the calling thread's current stream.
+/// Base of transports of tensors on a device: a group of one copies on the calling thread's current stream.
 class DeviceTransport : public Transport {
  public:
   explicit DeviceTransport(c10::Device device) : device_(device) {}

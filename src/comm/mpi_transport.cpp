@@ -97,13 +97,13 @@ void MpiTransport::all_to_all(const std::byte* out, std::span<const std::int64_t
   }
 }
 
-// One chunk of an all-to-all: this rank's part comes from everybody, and everybody's part goes out.
+// One chunk of an all-to-all: this rank receives its part from all ranks and sends every rank its part.
 // Terms are fp32, sent straight from the buffer, or bf16, which are rounded into staging first.
 template <class Term>
 class MpiTransport::Exchange {
  public:
   static constexpr bool rounds = sizeof(Term) == 2;
-  // Of a chunk: a received part for every other rank; rounded, a part to send for every rank and the own term.
+  // Slots of a chunk: a received part for every other rank; rounded, a part to send for every rank and the own term.
   [[nodiscard]] static std::int64_t slots(int ranks) { return rounds ? 2 * ranks - 1 : ranks - 1; }
 
   Exchange(MpiTransport& transport, const float* whole, Parts elements, std::int64_t chunk, std::byte* staging)

@@ -16,15 +16,15 @@ struct StagingSource;
 
 /// Messages that are still long with many ranks: a receive buffer is a part of this.
 inline constexpr Bytes mpi_staging{4 << 20};
-/// What it may grow to, so that messages of many ranks stay long.
+/// Upper bound of staging, so that messages of many ranks stay long.
 inline constexpr Bytes most_mpi_staging{32 << 20};
 
 /// Elements of a chunk of a reduce-scatter, of which two are under way; slot_bytes: what one element of a chunk takes,
 /// with the terms of all ranks. At least 1,024 where `most_mpi_staging` has room for them, and 16 in any case.
 [[nodiscard]] std::int64_t chunk_elements(std::int64_t slot_bytes, Bytes staging_bytes);
 
-/// Collectives over MPI point to point, in chunks: works for every group. `communicator` must outlive it, and nobody
-/// else may use it meanwhile. Reduce-scatter is an all-to-all and our own sum: MPI's own sums in an order that depends
+/// Collectives over MPI point to point, in chunks: works for every group. `communicator` must outlive it, without
+/// other users. Reduce-scatter is an all-to-all and our own sum: MPI's own sums in an order that depends
 /// on the algorithm it picks, and was measured at a quarter of the speed. staging_bytes: bound of the
 /// receive buffers, allocated at the first reduction.
 [[nodiscard]] std::unique_ptr<Transport> mpi_transport(const mpi::Communicator& communicator,

@@ -53,7 +53,7 @@ class SharedMemoryTransport final : public Transport {
  private:
   /// memory: of the same number of bytes on all ranks, or undefined where a rank has none.
   bool share(SharedWindows::Kind kind, const at::Tensor& memory, std::size_t bytes, mpi::Wait& wait);
-  // The largest of the ranks' values: a round of its own.
+  // The largest of the ranks' values: a separate round.
   [[nodiscard]] std::int64_t largest(std::int64_t mine, mpi::Wait& wait);
   template <class Term>
   void reduce(const float* whole, float* mine, Parts elements, bool accumulate, mpi::Wait& wait);
@@ -90,7 +90,7 @@ void SharedMemoryTransport::all_gather(const std::byte* mine, std::byte* whole, 
   std::byte* const own = whole + bytes.begin(rank_);
   if (mine == own && windows_.find(SharedWindows::Kind::home, whole, bytes.total) != nullptr) return barrier(wait);
   if (windows_.find(SharedWindows::Kind::common, whole, bytes.total) != nullptr) {
-    barrier(wait);  // nobody reads what was there
+    barrier(wait);  // no rank reads the former values
     if (mine != own) stream_copy(mine, own, static_cast<std::size_t>(bytes.length(rank_)));
     return barrier(wait);
   }
@@ -123,7 +123,7 @@ void SharedMemoryTransport::reduce_scatter(const float* whole, float* mine, Part
     terms[rank] = reinterpret_cast<const float*>(window->of[rank] + part);
   barrier(wait);
   sum_terms(std::span<const float* const>(terms), mine, elements.length(rank_), accumulate);
-  barrier(wait);  // everybody has read this rank's terms
+  barrier(wait);  // all ranks have read this rank's terms
 }
 
 // A half holds a slot for every owner, by rank. In fp32 the own term is taken from `whole`, and its slot stays unused.
@@ -177,7 +177,7 @@ std::int64_t SharedMemoryTransport::largest(std::int64_t mine, mpi::Wait& wait) 
   return found;
 }
 
-// A half holds a slot for every other rank; the longest message of all ranks says how many rounds there are.
+// A half holds a slot for every other rank; the longest message of all ranks determines the number of rounds.
 void SharedMemoryTransport::all_to_all(const std::byte* out, std::span<const std::int64_t> sent, std::byte* in,
                                        std::span<const std::int64_t> received, mpi::Wait& wait) {
   const std::vector<std::int64_t> going = begins(sent), coming = begins(received);

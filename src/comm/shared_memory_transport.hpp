@@ -14,7 +14,7 @@ namespace trireme::comm {
 class Transport;
 struct StagingSource;
 
-/// What one rank writes before another reads it, twice: small enough to stay in a core's second-level cache.
+/// Double buffer between a writing rank and its readers: small enough to stay in a core's second-level cache.
 inline constexpr Bytes shared_memory_staging{1 << 20};
 
 /// True when all ranks of the group share one node. Collective.

@@ -19,7 +19,7 @@ class StagedTransport final : public DeviceTransport {
   StagedTransport(std::unique_ptr<Transport> host, c10::Device device, Bytes staging)
       : DeviceTransport(device),
         host_(std::move(host)),
-        // Of every rank an element at least, and the own part beside the whole.
+        // At least an element of every rank, and this rank's part in addition to the whole.
         elements_(std::max<std::int64_t>(staging.value / 4, 2 * host_->size())) {}
 
   [[nodiscard]] int rank() const override { return host_->rank(); }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What concerns models with experts only.
+// Rules of models with experts.
 #include <fmt/core.h>
 
 #include <array>
@@ -58,8 +58,7 @@ Broken tokens_twice(const RunConfig& config) {
 Broken graphs_of_experts(const RunConfig& config) {
   if (!config.device.cuda_graphs || !has_experts(config.model)) return std::nullopt;
   return "cuda_graphs replays a captured step, but how many tokens each expert gets differs per step; set cuda_graphs "
-         "= "
-         "false";
+         "= false";
 }
 
 Broken idle_expert_room(const RunConfig& config) {

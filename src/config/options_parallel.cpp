@@ -69,9 +69,9 @@ std::vector<Option> context_options() {
 std::vector<Option> pipeline_options() {
   Section<Pipeline> s("pipeline", &RunConfig::pipeline);
   s.choice("schedule", &Pipeline::schedule,
-           "order of forwards and backwards: gpipe: all forwards first; 1f1b: fewer activations; interleaved: several "
-           "chunks a rank, a smaller bubble, more traffic; "
-           "zb_h1: weight gradients fill the bubble; zbv, dualpipev: two chunks a rank in a V, the smallest bubble");
+           "order of forwards and backwards: gpipe: all forwards first; 1f1b: fewer activations; interleaved: "
+           "several chunks a rank, a smaller bubble, more traffic; zb_h1: weight gradients fill the bubble; zbv, "
+           "dualpipev: two chunks a rank in a V, the smallest bubble");
   s.number("chunks", &Pipeline::chunks, between(1, 1024), "chunks of layers on each pipeline rank")
       .default_is("2 for interleaved, zbv and dualpipev, else 1");
   s.number("layers", &Pipeline::layers, between(1, 1 << 16), "layers of each chunk, in the model's order")

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The sections [run], [train], [checkpoint] and [metrics]: a run from its start to what it leaves behind.
+// The sections [run], [train], [checkpoint] and [metrics]: a run from its start to its output.
 #include "config/section.hpp"
 
 namespace trireme::config {
@@ -25,7 +25,7 @@ Expected read_resume(const Value& value, Checkpoint& checkpoint) {
   return std::nullopt;
 }
 
-/// An override of it is text, whatever it says.
+/// An override of it is text.
 Expected read_keep_best(const Value& value, Checkpoint& checkpoint) {
   std::string set;
   bool on = true;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What concerns 8-bit products and split masters only.
+// Rules of 8-bit products and split masters.
 #include <fmt/core.h>
 
 #include "trireme/config/names.hpp"

@@ -83,13 +83,12 @@ void check_tensor(const RunConfig& config, Mistakes& mistakes) {
   if (config.mesh.sequence_parallel.value_or(true) && tokens % tensor != 0)
     mistakes.add(fmt::format(
         "mesh.sequence_parallel: batch.micro {} x data.seq_len {}{} = {} tokens cannot be cut into mesh.tensor {} "
-        "equal "
-        "parts; set data.seq_len = {} or {}, or mesh.sequence_parallel = false",
+        "equal parts; set data.seq_len = {} or {}, or mesh.sequence_parallel = false",
         config.batch.micro, config.data.seq_len, context > 1 ? fmt::format(" / mesh.context {}", context) : "", tokens,
         tensor, std::max(unit, config.data.seq_len / unit * unit), (config.data.seq_len / unit + 1) * unit));
 }
 
-/// What the context axis asks of the other sections.
+/// Requirements of the context axis on other sections.
 void check_context(const RunConfig& config, Mistakes& mistakes) {
   const std::int64_t context = config.mesh.context, runs = 2 * context, length = config.data.seq_len;
   if (context == 1) return;
@@ -102,7 +101,7 @@ void check_context(const RunConfig& config, Mistakes& mistakes) {
     mistakes.add("device.cuda_graphs: not available with mesh.context > 1: it has collectives within layers");
 }
 
-/// What expert parallelism asks of the mesh and of the other sections.
+/// Requirements of expert parallelism on the mesh and other sections.
 void check_expert(const RunConfig& config, std::int64_t shard, Mistakes& mistakes) {
   const Mesh& mesh = config.mesh;
   const bool own_blocks = mesh.expert > 1 || (config.model.experts > 0 && mesh.tensor > 1);
@@ -124,7 +123,7 @@ void check_expert(const RunConfig& config, std::int64_t shard, Mistakes& mistake
                            nearest_divisors(fold, mesh.expert)));
 }
 
-/// What a pipeline asks of the other sections.
+/// Requirements of a pipeline on other sections.
 void check_pipeline(const RunConfig& config, Mistakes& mistakes) {
   const Pipeline& pipeline = config.pipeline;
   if (config.mesh.pipeline == 1) {
@@ -176,8 +175,7 @@ void require_trainable(const RunConfig& config) {
   if (config.model.experts > 0 && config.mesh.tensor > 1 && !config.mesh.sequence_parallel.value_or(true))
     mistakes.add(
         "mesh.sequence_parallel: false with mesh.tensor > 1 sends every token to its experts once for each tensor "
-        "rank; "
-        "set true");
+        "rank; set true");
   mistakes.raise("the run cannot be trained:");
 }
 

@@ -153,8 +153,8 @@ Broken nccl_settings_need_nccl(const RunConfig& config) {
   return "nccl_copy_engines = true works on registered memory; add comm.nccl_windows = true";
 }
 
-/// Of which group, device type and operation the first tensor is that NCCL cannot move, as PyTorch's "No backend type
-/// associated with device type cpu" does not say.
+/// Names group, device type and operation of the first tensor that NCCL cannot move, which PyTorch's "No backend type
+/// associated with device type cpu" leaves out.
 Broken nccl_finds_its_tensors_on_gpus(const RunConfig& config) {
   if (config.comm.backend != Backend::nccl) return std::nullopt;
   constexpr const char* remedy =
@@ -162,14 +162,12 @@ Broken nccl_finds_its_tensors_on_gpus(const RunConfig& config) {
   if (config.device.type == DeviceType::cpu)
     return fmt::format(
         "\"nccl\" moves tensors on GPUs only, and device.type = \"cpu\" leaves those of every group in host memory: "
-        "the first "
-        "is all_gather over the group shard, of device type cpu; {}, or device.type = \"cuda\"",
+        "the first is all_gather over the group shard, of device type cpu; {}, or device.type = \"cuda\"",
         remedy);
   if (config.memory.offload != Offload::none)
     return fmt::format(
-        "\"nccl\" moves tensors on GPUs only, and memory.offload = \"{}\" keeps gradients in host memory: their norm "
-        "for "
-        "clipping is a sum over the group dp, of device type cpu; {}, or memory.offload = \"none\"",
+        "\"nccl\" moves tensors on GPUs only, and memory.offload = \"{}\" keeps gradients in host memory: their "
+        "norm for clipping is a sum over the group dp, of device type cpu; {}, or memory.offload = \"none\"",
         to_text(config.memory.offload), remedy);
   return std::nullopt;
 }

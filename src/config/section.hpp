@@ -10,7 +10,7 @@
 
 namespace trireme::config {
 
-/// What may follow an option in its table: one word each.
+/// Attributes of an option in its table, one word each.
 class Row {
  public:
   explicit Row(Option& option) : option_(option) {}

@@ -40,7 +40,7 @@ Value convert(const toml::node& node, const std::string& name) {
   return value;
 }
 
-/// What toml++ does not bound, as it does nested values: each part is a level of tables that call themselves at their
+/// Bound that toml++ lacks, unlike that of nested values: each part is a level of tables that call themselves at their
 /// end.
 constexpr int most_parts = 8;
 
@@ -48,7 +48,7 @@ bool in_bare_key(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-';
 }
 
-/// The end of what is quoted from `begin` on, at most of its line.
+/// End of the quoted text at `begin`, at most that of its line.
 std::size_t end_of_quoted(std::string_view text, std::size_t begin) {
   const char quote = text[begin];
   std::size_t at = begin + 1;

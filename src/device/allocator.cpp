@@ -24,7 +24,7 @@ OutOfMemoryHelp& help() {
   return words;
 }
 
-/// A test asks for it by TRIREME_FAULT: within a step only, so that it is an op that fails.
+/// Injected by TRIREME_FAULT in tests: within a step only, so that it is an op that fails.
 bool refused_by_a_fault() {
   static const bool armed = fault::armed();
   return armed && current_operation().op != no_op && fault::point("memory.allocate");

@@ -11,12 +11,12 @@
 
 namespace trireme::device {
 
-/// What lies before the data of a block: how to free it and whom to discharge, known from the data's address alone.
+/// Header in front of the data of a block: how to free it and its account, found from the data's address alone.
 struct Block {
   Block* newer = nullptr;  ///< neighbours among the cached blocks of its class
   Block* older = nullptr;
   std::size_t mapped = 0;      ///< bytes taken from the system, header included
-  std::size_t requested = 0;   ///< bytes that the caller asked for
+  std::size_t requested = 0;   ///< bytes requested by the caller
   std::uint64_t freed_at = 0;  ///< on the cache's own clock
   void* base = nullptr;        ///< start of the mapping
   int size_class = 0;          ///< `exact_size`: never cached

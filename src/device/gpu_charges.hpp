@@ -9,7 +9,7 @@
 
 namespace trireme::device {
 
-/// Who pays for the blocks that libtorch's allocator gives on the GPU. It may be called while that allocator's lock is
+/// Accounts of the blocks of libtorch's allocator on the GPU. It may be called while that allocator's lock is
 /// held, and never calls back into it.
 class GpuCharges {
  public:

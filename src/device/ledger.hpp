@@ -24,9 +24,9 @@ class Ledger {
   std::array<SpaceUse, space_count> spaces_;
 };
 
-/// Says that the step computes on a GPU: no memory of the host is charged to Space::device any more.
+/// Declares that the step computes on a GPU: no memory of the host is charged to Space::device any more.
 void set_host_memory_apart();
-/// The account that pays for memory of the host which `account` asked for.
+/// The account of host memory requested by `account`.
 [[nodiscard]] Account in_host_memory(Account account) noexcept;
 
 /// The process's ledger. Never destroyed: tensors of static lifetime are discharged after main.

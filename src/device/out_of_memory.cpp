@@ -18,7 +18,7 @@ struct Row {
   Bytes bytes;
 };
 
-/// What is in use, and what was asked for on top, largest first.
+/// Memory in use, and the refused request, largest first.
 std::vector<Row> rows_of(Account asking, Bytes asked, const MemoryUse& use) {
   std::vector<Row> rows;
   for (const Space space : {Space::device, Space::host}) {

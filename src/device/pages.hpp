@@ -7,7 +7,7 @@ namespace trireme::device {
 
 struct Block;
 
-/// What a block for `bytes` of data takes from the system, its header included.
+/// Bytes that a block for `bytes` of data takes from the system, with its header.
 [[nodiscard]] std::size_t mapped_bytes(std::size_t bytes);
 
 /// A new block for `bytes` of data, zeroed where `own_pages` apply and otherwise if `zeroed`; nullptr when the system

@@ -37,7 +37,7 @@ void repeat_kept(ordered_json& table, const std::string& kept) {
 }
 
 /// longest: max_position_embeddings, from which readers take longrope's factor where it `follows`. beside: the original
-/// length stands beside the table.
+/// length is a key next to the table.
 ordered_json rope_scaling(const std::optional<config::RopeScaling>& scaling, std::int64_t longest, bool beside,
                           bool scales_queries) {
   if (!scaling) return nullptr;
@@ -88,7 +88,7 @@ ordered_json value_of(const model::KeyRow& row, const model::Model& model) {
   return row.null_is_zero && value == 0 ? ordered_json(nullptr) : value;
 }
 
-/// RoPE of layers with a window beside that of the others: transformers 5 reads the tables by type of layer.
+/// RoPE of layers with a window and of the others: transformers 5 reads the tables by type of layer.
 void add_rope_by_type(ordered_json& table, const model::Architecture& a, const model::Model& model,
                       const ordered_json& scaling) {
   const double local = model.sizes.rope_local_theta;

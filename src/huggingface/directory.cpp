@@ -65,7 +65,7 @@ bool holds_head(const std::string& directory) {
   return exists(in(directory, index_name)) && std::ranges::any_of(read_weight_map(in(directory, index_name)), is_head);
 }
 
-/// One line of what is left aside of a multimodal model; how much it is where the weights are there.
+/// Logs the parts of a multimodal model that are left aside; how much it is where the weights are there.
 void tell_text_part(const HfConfig& config, const std::string& directory) {
   std::string aside = "all else is";
   if (exists(in(directory, single_name)) || exists(in(directory, index_name))) {

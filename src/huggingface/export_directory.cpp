@@ -63,7 +63,7 @@ bool is_written_by_us(const fs::path& entry) {
   if (entry.extension() != ".safetensors") return true;
   try {
     return is_written_by_trireme(io::File::open(entry.string()));
-  } catch (const CheckpointError&) {  // damaged: nobody knows whose it is
+  } catch (const CheckpointError&) {  // damaged: of unknown origin
     return false;
   }
 }

@@ -6,8 +6,8 @@
 
 namespace trireme::huggingface {
 
-/// A directory that appears as a whole: files are written to `.<name>.partial` beside it, which takes its place when it
-/// is published and goes away when it is not.
+/// A directory that appears as a whole: files are written to `.<name>.partial` next to it, which replaces it when it
+/// is published and is removed when it is not.
 class ExportDirectory {
  public:
   /// Throws CheckpointError when `directory` is in the way: not a directory, or not empty without `overwrite`, or with
@@ -22,7 +22,7 @@ class ExportDirectory {
 
   /// Where to write the file that will be `name`.
   [[nodiscard]] std::string file(const std::string& name) const { return (partial_ / name).string(); }
-  /// Puts the directory in place of what was there, which was there until then: the two are exchanged in one step where
+  /// Replaces the former directory, which stayed there until then: the two are exchanged in one step where
   /// the file system can (renameat2 with RENAME_EXCHANGE). Throws WriteError.
   void publish();
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a model's files say of generation: first and last tokens, sampling.
+// Settings of generation in a model's files: first and last tokens, sampling.
 #include "huggingface/generation_config.hpp"
 
 #include <fmt/format.h>

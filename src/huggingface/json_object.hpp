@@ -14,7 +14,7 @@
 namespace trireme::huggingface {
 
 /// Reads typed values out of one JSON object and collects what is wrong. A null counts as absent, as in Python. It
-/// remembers which keys it was asked for.
+/// records the keys that were read.
 class JsonObject {
  public:
   /// `where` precedes the key in messages: "" or "rope_scaling.". `object` must outlive this.
@@ -46,9 +46,9 @@ class JsonObject {
   void unexpected(const std::string& key, const std::string& expected) const;
   void missing(const std::string& key) const;
 
-  /// Whether a value of `key` was asked for.
+  /// Whether `key` was read.
   [[nodiscard]] bool asked(std::string_view key) const { return asked_.contains(key); }
-  /// Keys that nobody asked for and that switch something on, as "rope_scaling.alpha = 8": neither null, false, 0 nor
+  /// Keys that were not read and that switch something on, as "rope_scaling.alpha = 8": neither null, false, 0 nor
   /// empty.
   [[nodiscard]] std::vector<std::string> unread() const;
 

@@ -31,7 +31,7 @@ struct KnownType {
   std::int64_t bits;
 };
 
-/// Everything that the format defines, so that a file with other tensors beside the weights can be described.
+/// Everything that the format defines, so that a file with tensors other than the weights can be described.
 constexpr std::array known_types = {
     KnownType{"F32", 32},        KnownType{"BF16", 16},       KnownType{"F16", 16},    KnownType{"F64", 64},
     KnownType{"I64", 64},        KnownType{"U64", 64},        KnownType{"I32", 32},    KnownType{"U32", 32},
@@ -140,7 +140,7 @@ TensorInfo describe(const io::File& file, const std::string& name, const json& e
   return info;
 }
 
-/// The format requires every byte of data to be owned by exactly one tensor: a hole or an overlap is somebody's mistake
+/// The format requires every byte of data to be owned by exactly one tensor: a hole or an overlap is a mistake
 /// or malice.
 void check_coverage(const io::File& file, const TensorTable& tensors, std::int64_t data_begin) {
   std::vector<const TensorTable::value_type*> order;

@@ -12,7 +12,7 @@ namespace trireme::huggingface {
 /// Reads and checks the header of an open file. Throws CheckpointError.
 [[nodiscard]] TensorTable read_header(const io::File& file);
 
-/// Whether the header of an open file says that `make_header` wrote it: its metadata are not passed on by other
+/// Whether the header of an open file names `make_header` as its writer: its metadata are not passed on by other
 /// programs. Throws CheckpointError.
 [[nodiscard]] bool is_written_by_trireme(const io::File& file);
 

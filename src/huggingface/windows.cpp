@@ -31,7 +31,7 @@ std::optional<Types> listed_types(const JsonObject& config, std::int64_t layers)
   return std::nullopt;
 }
 
-/// Layers from max_window_layers on have the window; in an absent list of the others all, or all but every n-th.
+/// Layers from max_window_layers on have the window; in an absent list of the others all, or all except every n-th.
 Types unlisted_types(const JsonObject& config, const model::Architecture& a, std::int64_t layers) {
   const std::int64_t full =
       a.max_window_layers_absent > 0 ? config.integer("max_window_layers", 0).value_or(a.max_window_layers_absent) : 0;
@@ -127,7 +127,7 @@ void write_windows(const model::Architecture& a, const config::Model& given, nlo
   table["layer_types"] = types;
   if (a.windows != Windows::switched) return;
   table["use_sliding_window"] = model.sliding_window > 0;
-  // What readers that know no layer_types go by.
+  // Read by programs without layer_types.
   const auto first = std::find(types.begin(), types.end(), config::sliding_attention);
   table["max_window_layers"] = first - types.begin();
 }

@@ -14,7 +14,7 @@
 
 /// The twins of the kernels for tensors on a CUDA device: the same contracts. They run on the calling thread's current
 /// stream (c10::cuda) and return at once; workspace comes from the caching allocator. The functions in
-/// trireme::kernels call them where their first tensor is on a device; tests call them beside those. A build without
+/// trireme::kernels call them where their first tensor is on a device; tests call both. A build without
 /// CUDA has no_cuda.cpp in their place, where each throws BugError.
 namespace trireme::kernels::cuda {
 
@@ -83,7 +83,7 @@ void cross_entropy_gradient_part(const at::Tensor& logits, const at::Tensor& tar
 [[nodiscard]] at::Tensor linear_add(const at::Tensor& x, const at::Tensor& w, const at::Tensor& residual);
 [[nodiscard]] at::Tensor linear_backward_input(const at::Tensor& d_y, const at::Tensor& w);
 void linear_backward_weight(const at::Tensor& d_y, const at::Tensor& x, const Grad& grad);
-/// Of cuBLASLt: see trireme/kernels/product_workspace.hpp.
+/// Workspace of cuBLASLt: see trireme/kernels/product_workspace.hpp.
 [[nodiscard]] std::shared_ptr<const void> keep_product_workspace(at::Device device);
 
 /// An operand of an fp8 product as _scaled_mm takes it: codes [outer, summed] and their scales, [outer, 1] fp32, one of

@@ -21,7 +21,7 @@ namespace trireme::kernels::cuda {
 [[nodiscard]] at::Tensor router_backward(const at::Tensor& d_weights, const at::Tensor& logits,
                                          const at::Tensor& experts, const Sequences& sequences,
                                          const model::Experts& router, RouterScales scales, const at::Tensor& d_logits);
-/// All but `begin`, which stays on the device: int32 [E + 1] in `begin_on_device`.
+/// All except `begin`, which stays on the device: int32 [E + 1] in `begin_on_device`.
 [[nodiscard]] ExpertRows expert_rows(const at::Tensor& experts, std::int64_t count);
 void gather_rows(const at::Tensor& x, const ExpertRows& rows, const at::Tensor& out);
 void sum_rows(const at::Tensor& values, const ExpertRows& rows, const at::Tensor& residual, const at::Tensor& out);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// In a build without CUDA: no tensor lies on a device, so that nobody calls these.
+// In a build without CUDA: no tensor is on a device, so these are never called.
 #include "kernels/cuda.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/kernels/attention_library.hpp"

@@ -21,7 +21,7 @@ std::vector<Bytes> saved_tensors(StageKind kind, const Sizes& sizes, std::int64_
     if (sizes.decoder.qk_norm == QkNorm::head) out.push_back(statistics(sizes.heads + sizes.kv_heads));
     if (sizes.decoder.qk_norm == QkNorm::width) out.push_back(statistics(2));
   };
-  // What a sublayer's norms save, before its branch.
+  // Tensors that a sublayer's norms save, before its branch.
   const auto add_norms = [&] {
     out.push_back(values(sizes.hidden));
     if (sizes.decoder.pre_norm) out.push_back(statistics(norm));
@@ -99,7 +99,7 @@ std::vector<Bytes> decided_tensors(StageKind kind, const Sizes& sizes, std::int6
 
 namespace {
 
-/// Of a layer with experts, or of what expert parallelism makes of it.
+/// Pending tensors of a layer with experts, or of its parts under expert parallelism.
 Pending pending_of_experts(StageKind kind, const Sizes& sizes, std::int64_t tokens, DType compute, bool all) {
   Pending out;
   const auto add = [&](Bytes bytes, bool saved) {

@@ -13,7 +13,7 @@
 namespace trireme::model {
 namespace {
 
-/// What reads the keys of whole sequences: behind a gather of them, or in two stages behind exchanges of heads.
+/// Stages that read the keys of whole sequences: after a gather of them, or in two stages behind exchanges of heads.
 void append_attend(std::vector<Stage>& stages, Stage attend, config::ContextMethod method) {
   if (method == config::ContextMethod::gather) {
     attend.enter = Join::gather_keys;

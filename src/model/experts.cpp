@@ -50,7 +50,7 @@ ParameterBlock take_experts(ParameterBlock& layer, std::int64_t count, int parts
   return experts;
 }
 
-/// The parameters of a layer of experts: those of its own block, and behind them those of the experts'.
+/// The parameters of a layer of experts: those of its own block, and after them those of the experts.
 void refer_to_experts(Stage& moe, ParamBlock experts, std::int64_t count) {
   moe.parameters.resize(moe.parameters.size() - static_cast<std::size_t>(3 * count));
   for (int p = 0; p < 3 * count; ++p) moe.parameters.push_back({.block = experts, .index = p});

@@ -16,7 +16,7 @@
 namespace trireme::model {
 namespace {
 
-/// What keeps `ranks` from sharing a model of these sizes.
+/// Reasons why `ranks` cannot share a model of these sizes.
 std::vector<std::string> obstacles(const Sizes& s, std::int64_t ranks) {
   std::vector<std::string> found;
   const auto divides = [&](const char* key, std::int64_t size) {

@@ -35,7 +35,7 @@ void check_given(const config::Model& c, Mistakes& mistakes) {
   if (c.head_dim != 0) positive("head_dim", c.head_dim);
 }
 
-/// What turns of a head is an even number of elements; longrope has a factor for each pair.
+/// The rotated part of a head is an even number of elements; longrope has a factor for each pair.
 void check_rotary_width(const config::Model& c, const Decoder& decoder, std::int64_t head_dim, Mistakes& mistakes) {
   const std::int64_t width = rotary_width(decoder, head_dim);
   if (width < 2 || width > head_dim || width % 2 != 0)
@@ -116,7 +116,7 @@ void check_total(const Sizes& s, Mistakes& mistakes) {
   }
 }
 
-/// What the class of this architecture in transformers cannot express, so that no export could hold it.
+/// Options that the class of this architecture in transformers cannot express, so that no export could hold them.
 void check_expressible(const config::Model& c, Mistakes& mistakes) {
   const Architecture& a = architecture(c.architecture);
   const auto refuse = [&](std::string_view key) {
@@ -184,7 +184,7 @@ void check_expressible(const config::Model& c, Mistakes& mistakes) {
                     c.layers, windowed + 1));
 }
 
-/// Keys of the other kind of positions, and of what only some forms have, say nothing here: they are refused.
+/// Keys of the other kind of positions, and of options of some forms only, have no effect here: they are refused.
 void check_form(const config::Model& c, const Decoder& decoder, Mistakes& mistakes) {
   const auto unused = [&](std::string_view key, std::string_view why) {
     mistakes.add(fmt::format("model.{} has no meaning for model.architecture = \"{}\": {}; remove it", key,

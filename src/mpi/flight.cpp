@@ -106,9 +106,7 @@ bool FlightRecorder::dump(const std::string& path, const std::string& reason) co
       file << separator
            << fmt::format(
                   "  {{\"lane\": {}, \"operation\": {}, \"sequence\": {}, \"bytes\": {}, \"task\": {}, "
-                  "\"started_seconds_ago\": "
-                  "{:.6f}, "
-                  "\"finished_seconds_ago\": {}}}",
+                  "\"started_seconds_ago\": {:.6f}, \"finished_seconds_ago\": {}}}",
                   json_string(o.lane), json_string(o.name), o.sequence, o.bytes.value, json_string(o.task),
                   seconds(now - o.started), o.finished ? fmt::format("{:.6f}", seconds(now - *o.finished)) : "null");
       separator = ",\n";

@@ -9,7 +9,7 @@
 
 #include "trireme/nn/stage.hpp"
 
-/// What the stages share.
+/// Shared by the stages.
 namespace trireme::nn {
 
 /// While it lives, operators go straight to their kernels: no autograd graph, no version counters.

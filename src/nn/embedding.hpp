@@ -5,12 +5,12 @@
 
 namespace trireme::nn {
 
-/// What the embedding of a decoder is multiplied by. width: of the residual stream.
+/// Factor of the embedding of a decoder. width: of the residual stream.
 class EmbeddingScale {
  public:
   EmbeddingScale(const model::Decoder& decoder, std::int64_t width);
   void apply(const at::Tensor& hidden) const;
-  /// The gradient before it; a tensor of its own unless the scale is 1.
+  /// The gradient before it; a new tensor unless the scale is 1.
   [[nodiscard]] at::Tensor backward(const at::Tensor& d_hidden) const;
 
  private:

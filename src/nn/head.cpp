@@ -36,7 +36,7 @@ at::Tensor last_logits(const at::Tensor& x, std::span<const at::Tensor> paramete
   return logits.to(at::kFloat);
 }
 
-/// Where the losses of chunks are summed: on a device there, and nobody waits.
+/// Sum of the losses of chunks: on a device it stays there, without a wait of the host.
 class LossSum {
  public:
   explicit LossSum(const at::Tensor& x) {

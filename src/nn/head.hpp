@@ -7,7 +7,7 @@
 
 namespace trireme::nn {
 
-/// Tokens whose logits exist at once where the run file says nothing: on the host as many as keep the logits within 64
+/// Tokens whose logits exist at once where the run file has no value: on the host as many as keep the logits within 64
 /// MiB of fp32, at least 256; on a device within 1 GiB of bf16, at least 1024.
 [[nodiscard]] std::int64_t chosen_chunk(std::int64_t vocab, at::Device device = at::kCPU);
 

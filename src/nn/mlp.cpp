@@ -31,7 +31,7 @@ OutputLinear output_of_mlp(const model::Decoder& decoder, const Slots& slots, bo
           .fp8 = fp8.of(Role::down)};
 }
 
-/// What `down` reads. x: gate|up, or up.
+/// Input of `down`. x: gate|up, or up.
 at::Tensor activate(Activation activation, const at::Tensor& x) {
   const std::int64_t width = activation == Activation::gelu_tanh ? x.size(1) : x.size(1) / 2;
   at::Tensor inner = at::empty({x.size(0), width}, x.options());
@@ -45,7 +45,7 @@ at::Tensor activate(Activation activation, const at::Tensor& x) {
 
 struct ActivationGradient {
   at::Tensor d_x;    ///< shaped as x
-  at::Tensor inner;  ///< what `activate` gave, once more
+  at::Tensor inner;  ///< output of `activate`, recomputed
 };
 /// d_inner is overwritten.
 ActivationGradient activate_backward(Activation activation, const at::Tensor& d_inner, const at::Tensor& x) {

@@ -11,7 +11,7 @@ void no_gradient(const Grad& grad);
 
 /// The products of some experts over rows sorted by expert: rows [begin[e], begin[e + 1]) are of expert e. One after
 /// the other; on a GPU at once where kernels::multiplies_in_groups, but for gradients by weights, which are fp32 and
-/// added to what is there. Parameters: gate and up of an expert side by side, every expert's down behind them. An
+/// added to what is there. Parameters: gate and up of an expert adjacent, every expert's down after them. An
 /// expert without rows writes gradients of zero all the same.
 struct ExpertProducts {
   std::int64_t count = 0;
@@ -80,7 +80,7 @@ class SharedExpert {
                        std::span<const at::Tensor> pending) const;
 
  private:
-  /// What down reads, before its weight.
+  /// Input of down, before its weight.
   [[nodiscard]] at::Tensor inner_of(const at::Tensor& gate_up) const;
 
   std::int64_t width_;

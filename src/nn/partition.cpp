@@ -91,7 +91,7 @@ at::Tensor VocabularyHead::forward(const at::Tensor& h, std::span<const at::Tens
     return logits;
   }
   at::Tensor statistics = at::empty({h.size(0), 3}, fp32);
-  // Backwards, because the chunk that is there at the end is the one that backward begins with.
+  // In reverse order, because backward begins with the chunk that remains at the end.
   for (std::int64_t begin = (h.size(0) - 1) / chunk_tokens_ * chunk_tokens_; begin >= 0; begin -= chunk_tokens_) {
     const std::int64_t end = std::min(h.size(0), begin + chunk_tokens_);
     first_logits.reset();

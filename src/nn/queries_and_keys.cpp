@@ -142,7 +142,7 @@ RotaryTables QueriesAndKeys::tables_of(const Microbatch& m) const {
   const std::int64_t length = m.past + m.seq_len * ranks;
   const bool beyond = long_tables_ && length > short_length_;
   RotaryTables tables = beyond ? *long_tables_ : *tables_;
-  // Of the longest sequences, as all are in training, there is a table; others are those of a text that grows.
+  // The table is for the longest sequences, as all are in training; others are those of a growing text.
   if (beyond && rope_.scaling->type == config::RopeType::dynamic && length != max_seq_len_)
     tables = tables_for(rope_, length, length);
   return {.queries = from(tables.queries, m.past), .keys = from(tables.keys, m.past)};

@@ -18,7 +18,7 @@ Result Residual::forward(at::Tensor hidden, std::span<const at::Tensor> paramete
   const auto [h, statistics] = pre_ ? norm_.forward(hidden, parameters) : Norm::Output{.h = hidden, .statistics = {}};
   std::vector<at::Tensor> kept;
   if (mode == Mode::generate) kept = std::exchange(saved.tensors, {});
-  // What post norms is kept, so a block that runs again for what it saves needs it as well.
+  // The input of `post` is saved, so recompute needs it as well.
   const Mode branch_mode = post_ && mode == Mode::rebuild ? Mode::train : mode;
   at::Tensor y = branch_->forward(h, post_ ? at::Tensor() : hidden, of_branch, microbatch, branch_mode, kept);
   if (saves(mode)) saved.tensors = {hidden};

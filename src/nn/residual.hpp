@@ -9,8 +9,8 @@
 
 namespace trireme::nn {
 
-/// y = x + post(branch(pre(x))), where each norm is as the decoder says. Parameters: of pre, of the branch, of post.
-/// Saves x, the statistics of pre, the branch's output and the statistics of post, and what the branch saves; the
+/// y = x + post(branch(pre(x))), where each norm is as the decoder specifies. Parameters: of pre, of the branch, of
+/// post. Saves x, the statistics of pre, the branch's output and the statistics of post, and what the branch saves; the
 /// output of pre is computed again in backward unless all is kept: then it comes last.
 class Residual final : public Stage {
  public:
@@ -24,7 +24,7 @@ class Residual final : public Stage {
                  Saved& saved) const override;
   Result backward(at::Tensor d_hidden, std::span<const at::Tensor> parameters, std::span<const Grad> grads,
                   const Microbatch& microbatch, Saved saved) const override;
-  /// What waits: the branch's input, the gradients by the norms' parameters, what the branch's weights need.
+  /// Pending: the branch's input, the gradients by the norms' parameters, inputs of the branch's weight gradients.
   Result backward_input(at::Tensor d_hidden, std::span<const at::Tensor> parameters, const Microbatch& microbatch,
                         Saved& saved) const override;
   void backward_weight(std::span<const Grad> grads, const Saved& saved) const override;

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <span>
 
-/// What AdamW's passes on the host and on a device share.
+/// Shared by AdamW's passes on the host and on a device.
 namespace trireme::optim {
 
 struct AdamWStep;

@@ -45,7 +45,7 @@ struct Chart {
   double width = 720;
 };
 
-/// Of what goes over the whole page, beside which no other chart stands.
+/// Width of charts over the whole page.
 inline constexpr double page_width = 1240;
 
 /// The numbers at an axis' ticks: 1, 2 or 5 times a power of ten apart, from `low` to `high`.

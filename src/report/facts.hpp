@@ -9,10 +9,10 @@
 
 namespace trireme::report {
 
-/// What a run was and came to, a name and a text each; what its files do not hold is left out.
+/// Settings and results of a run, a name and a text each; those missing from its files are left out.
 [[nodiscard]] std::vector<std::pair<std::string, std::string>> facts(const RunRecord& run);
 
-/// What a person should look at.
+/// Warnings for the reader.
 [[nodiscard]] std::vector<std::string> warnings(const RunRecord& run);
 
 /// The points of a series; none where the run has no such key.

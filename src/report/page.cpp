@@ -183,9 +183,8 @@ std::string rank_table(const RunRecord& run) {
   std::stable_sort(ranks.begin(), ranks.end(), [](auto& a, auto& b) { return a.median_seconds > b.median_seconds; });
   std::string out = fmt::format(
       "<h2>Step times by rank</h2><p>A rank's own part of a step, without waiting for others, rounded up by at most a "
-      "fifth; "
-      "the slowest first{}.</p>"
-      "<table><tr><th>rank</th><th class=\"n\">median</th><th class=\"n\">95 %</th><th class=\"n\">longest</th></tr>\n",
+      "fifth; the slowest first{}.</p><table><tr><th>rank</th><th class=\"n\">median</th><th class=\"n\">95 "
+      "%</th><th class=\"n\">longest</th></tr>\n",
       ranks.size() > shown ? fmt::format(", {} of {}", shown, ranks.size()) : "");
   for (std::size_t i = 0; i < std::min(shown, ranks.size()); ++i)
     out += fmt::format("<tr><td>{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td></tr>\n",

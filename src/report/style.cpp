@@ -10,7 +10,7 @@
 namespace trireme::report {
 namespace {
 
-// Told apart by people with any color vision (Okabe and Ito 2008); the dark ones are lighter, for a dark page.
+// Distinguishable with any color vision (Okabe and Ito 2008); the dark ones are lighter, for a dark page.
 constexpr std::array on_white = {"#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00",
                                  "#56b4e9", "#a0522d", "#8a8a8a", "#7b61ff", "#b5a000"};
 constexpr std::array on_black = {"#3d9fe0", "#f07a28", "#14b88a", "#d98cb7", "#e6a817",

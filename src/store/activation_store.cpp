@@ -38,7 +38,7 @@ void to_device(const at::Tensor& from, const at::Tensor& to) {
     device::copy(from.const_data_ptr(), to.mutable_data_ptr(), size(from));
 }
 
-/// Of the calling thread.
+/// Stream of the calling thread.
 c10::Stream stream_here(at::Device device) { return c10::impl::VirtualGuardImpl(device.type()).getStream(device); }
 
 }  // namespace

@@ -62,7 +62,7 @@ struct ParameterStore::Staging {
   at::Tensor masters, gathered, remainder;
   std::optional<c10::Event> copied;
 
-  /// `count` elements of `memory`: page-locked where `compute` is a GPU, which then copies beside the host.
+  /// `count` elements of `memory`: page-locked where `compute` is a GPU, which then copies concurrently with the host.
   static at::Tensor of(at::Tensor& memory, std::int64_t count, DType type, at::Device compute) {
     if (!memory.defined() || memory.numel() < count) {
       memory.reset();
@@ -83,7 +83,7 @@ void ParameterStore::fill(const ParameterInitializer& provider) {
     const ParamBlock block{b};
     const std::int64_t elements = layout_[block].shard_elements();
     const std::vector<shard::Slice> pieces = shard::whole_slices(model_[block], layout_[block], shard_of(block));
-    // What is read from files is read in the fewest calls, into memory that is not page-locked: a block is large.
+    // Files are read in the fewest calls, into memory that is not page-locked: a block is large.
     const std::int64_t step = provider.concurrent() ? chunk_elements : std::max<std::int64_t>(elements, 1);
     for (std::int64_t begin = 0; begin < elements; begin += step)
       fill_chunk(provider, block, pieces, {begin, std::min(elements, begin + step)},

@@ -24,7 +24,7 @@ Clock::time_point steady(std::uint64_t nanoseconds, std::chrono::nanoseconds ste
 
 KernelRecording::KernelRecording(bool gpu) : gpu_(gpu) {
   impl::ExperimentalConfig details;
-  details.disable_external_correlation = true;  // nobody asks which operator launched a kernel: the lanes' spans tell
+  details.disable_external_correlation = true;  // the operator of a kernel is not needed: the lanes' spans show it
   const impl::ProfilerConfig config(impl::ProfilerState::KINETO, false, false, false, false, false, details);
   const std::set<impl::ActivityType> activities{gpu ? impl::ActivityType::CUDA : impl::ActivityType::CPU};
   torch::autograd::profiler::prepareProfiler(config, activities);

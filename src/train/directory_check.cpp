@@ -49,7 +49,7 @@ bool holds(const std::string& path, const std::string& text) {
   return std::string{std::istreambuf_iterator<char>(file), {}} == text;
 }
 
-/// The attributes of directories that a client of NFS has cached are asked for anew when they are opened.
+/// The attributes of directories that a client of NFS has cached are read anew when they are opened.
 void open_parents(const fs::path& path) {
   std::error_code error;
   for (fs::path at = path; at.has_relative_path(); at = at.parent_path()) (void)fs::directory_iterator(at, error);
@@ -112,8 +112,8 @@ std::string too_little_space(const config::Checkpoint& options, Bytes checkpoint
   if (free >= needed) return "";
   return fmt::format(
       "checkpoint.directory {}: {} are free, but {} more checkpoint{} of {} take{} {} (checkpoint.keep = {}; the "
-      "oldest "
-      "is removed after the newest is written): saves will fail. Free space, or set another checkpoint.directory{}.",
+      "oldest is removed after the newest is written): saves will fail. Free space, or set another "
+      "checkpoint.directory{}.",
       options.directory, to_text(free), more, more == 1 ? "" : "s", to_text(checkpoint), more == 1 ? "s" : "",
       to_text(needed), options.keep, options.keep > 1 ? ", or a lower checkpoint.keep" : "");
 }

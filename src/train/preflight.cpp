@@ -40,7 +40,7 @@
 namespace trireme::train {
 namespace {
 
-/// Token files up to this size are read whole before the start, so that what is wrong in them is said before anything
+/// Token files up to this size are read whole before the start, so that mistakes in them are reported before anything
 /// is written; larger ones are checked as they are read.
 constexpr std::int64_t read_ahead_bytes = std::int64_t{32} << 20;
 
@@ -111,12 +111,11 @@ void check_prefetch(const config::RunConfig& config, const config::Resolved& mes
   if (bytes > memory)
     throw EnvironmentError(
         fmt::format("data.prefetch_batches = {}: so many batches of {:.4g} tokens take {:.3g} GB of a rank, but this "
-                    "node has {:.3g} "
-                    "GB of memory. Set fewer, or a smaller batch.",
+                    "node has {:.3g} GB of memory. Set fewer, or a smaller batch.",
                     config.data.prefetch_batches, tokens, bytes / 1e9, memory / 1e9));
 }
 
-/// Without a GPU the run would train elsewhere than the run file says.
+/// Without a GPU the run would train on another device than that of the run file.
 void check_device(const config::Device& device) {
   if (device.type != config::DeviceType::cuda) return;
   const device::GpuProbe found = device::probe_gpus();
@@ -126,7 +125,7 @@ void check_device(const config::Device& device) {
                     device::built_for_gpus() ? "it where it may use a GPU" : "a trireme that was built for GPUs"));
 }
 
-/// What the file system of the checkpoints wants to be told before the first save.
+/// Advice on the file system of the checkpoints before the first save.
 void hint_at_files(const config::RunConfig& config, const model::Model& model, const config::Resolved& mesh,
                    int node_ranks) {
   if (!saves_checkpoints(config)) return;
@@ -147,8 +146,7 @@ void hint_at_schedule(const config::RunConfig& config) {
   if (lr.schedule != config::LrSchedule::wsd || lr.warmup_steps + lr.wsd_decay_steps <= end) return;
   log::warning(
       fmt::format("lr.schedule = \"wsd\": the learning rate never decays, since lr.warmup_steps {} + "
-                  "lr.wsd_decay_steps {} go beyond "
-                  "the last step, {}; set fewer, or more train.steps",
+                  "lr.wsd_decay_steps {} go beyond the last step, {}; set fewer, or more train.steps",
                   lr.warmup_steps, lr.wsd_decay_steps, end));
 }
 
@@ -160,7 +158,7 @@ bool needs_hdf5(const config::RunConfig& config) {
   return options.resume == "auto" ? !checkpoint::list_checkpoints(options.directory).empty() : options.resume != "none";
 }
 
-/// What sync.policy = auto is chosen for.
+/// Mesh and model for which sync.policy = auto is chosen.
 planner::Machine machine_of_rank(bool gpu) {
   if (!gpu) return planner::machine_of("", Bytes{});
   const device::GpuProbe found = device::probe_gpus();

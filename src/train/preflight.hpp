@@ -7,7 +7,7 @@
 
 namespace trireme::train {
 
-/// Everything in the run file that can be wrong, looked at by one rank, so that a mistake is said once. Returns the
+/// Checks the whole run file on one rank, so that a mistake is reported once. Returns the
 /// effective run file. node_ranks: of the ranks, those that share this rank's node.
 [[nodiscard]] std::string preflight(config::RunConfig config, int ranks, int node_ranks);
 

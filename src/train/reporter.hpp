@@ -27,7 +27,7 @@ struct TrainedStep {
   device::MemoryUse memory;
 };
 
-/// What a run shows and records while it trains: banner, rows of metrics, progress, warnings, peaks of memory.
+/// Output of a run while it trains: banner, rows of metrics, progress, warnings, peaks of memory.
 class Reporter {
  public:
   /// All outlive this.

@@ -103,7 +103,7 @@ class TrainingLoop {
     return first_step_ > 0 && evaluates_after(first_step_ - 1) &&
            mpi::any_rank(supervision_.world(), !recorder_.evaluated(first_step_ - 1));
   }
-  /// Lanes come to rest after steps that something else follows than the next step.
+  /// Lanes become idle after steps that are not followed by the next step directly.
   [[nodiscard]] bool rests_after(std::int64_t step) const {
     return step + 1 == config_.train.steps || evaluates_after(step) || recorder_.rests_after(step) || stops_ ||
            saver_.due_after(step);
@@ -165,7 +165,7 @@ class TrainingLoop {
     reporter_.finish_line();
   }
 
-  /// The end of a run that a signal asked for: the same command line resumes it.
+  /// The end of a run on a signal: the same command line resumes it.
   [[nodiscard]] ExitCode stopped() {
     wind_up();
     if (rank_ == 0)
@@ -192,7 +192,7 @@ class TrainingLoop {
   bool stops_ = false;  ///< after this step
 };
 
-/// While one lives, an error for lack of memory says what the step was at and what takes less.
+/// While one lives, an error for lack of memory names the op of the step and changes that need less.
 class OutOfMemoryHelp {
  public:
   OutOfMemoryHelp(const OpWatch& ops, const config::RunConfig& config, bool on_gpu, int ranks) {

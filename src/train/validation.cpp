@@ -75,7 +75,7 @@ Job::Evaluation Validation::evaluate(const Set& set, std::int64_t step, std::str
     if (stopping_.asked()) return std::nullopt;
     return read_together(reader, failure);
   };
-  // The sequences past the last one that is asked for do not count.
+  // Sequences after the last requested one do not count.
   return job_.evaluate(next, (sequences + shape.global() - 1) / shape.global());
 }
 

@@ -40,7 +40,7 @@ class Validation {
     data::Datasets files;
     bool warned = false;  ///< that none of its targets counts
   };
-  /// The next batch of every rank; none where one cannot read it, which `failure` then tells.
+  /// The next batch of every rank; none where one cannot read it; `failure` has the reason.
   std::optional<data::StepBatch> read_together(data::BatchReader& reader, std::string& failure) const;
   [[nodiscard]] Job::Evaluation evaluate(const Set& set, std::int64_t step, std::string& failure);
   /// Identifies the targets of a set, "": of all sets, by files and settings. Reads a sample of the files.

@@ -90,7 +90,7 @@ void AtomicFile::flush() {
 
 void AtomicFile::close() {
   flush();
-  // Some file systems (a quota on NFS) tell only here that the bytes did not arrive.
+  // Some file systems (a quota on NFS) report lost bytes only here.
   if (flush_to_disk(descriptor_.get()) != 0 && errno != EINVAL) fail(errno);
   if (const int error = descriptor_.close(); error != 0 && error != EINTR) fail(error);
 }

@@ -141,7 +141,7 @@ std::int64_t File::stored_bytes() const {
   std::int64_t stored = 0;
   for (off_t at = 0; at < size_;) {
     const off_t begin = ::lseek(descriptor_.get(), at, SEEK_DATA);
-    if (begin < 0) return errno == ENXIO ? stored : size_;  // only a hole is left; or nobody knows of holes here
+    if (begin < 0) return errno == ENXIO ? stored : size_;  // only a hole is left; or holes are not supported here
     const off_t end = ::lseek(descriptor_.get(), begin, SEEK_HOLE);
     if (end <= begin) return size_;
     stored += end - begin;
@@ -206,7 +206,7 @@ void File::reserve(std::int64_t bytes) {
 void File::forget_pages() const { (void)::posix_fadvise(descriptor_.get(), 0, 0, POSIX_FADV_DONTNEED); }
 
 void File::sync_and_close() {
-  // EINVAL: a pipe or a device, which nothing is to be flushed of.
+  // EINVAL: a pipe or a device, which cannot be flushed.
   if (flush_to_disk(descriptor_.get()) != 0 && errno != EINVAL) cannot_write(path_, "flush to disk", errno);
   // After EINTR it is closed all the same, and everything is on the disk.
   if (const int error = descriptor_.close(); error != 0 && error != EINTR) cannot_write(path_, "close", error);
@@ -267,7 +267,7 @@ void replace_text(const std::string& name, const std::string& text) {
 void sync_directory(const std::string& path) {
   const Descriptor directory = opened_by(path, O_RDONLY | O_DIRECTORY);
   if (directory.get() < 0) cannot_write(path, "open the directory", errno);
-  // Some network file systems cannot flush a directory and say so with EINVAL: there is nothing to do about it.
+  // Some network file systems cannot flush a directory and return EINVAL, which is ignored.
   const int error = flush_to_disk(directory.get()) == 0 || errno == EINVAL ? 0 : errno;
   if (error != 0) cannot_write(path, "flush the directory to disk", error);
 }

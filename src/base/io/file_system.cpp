@@ -49,15 +49,13 @@ std::string striping_hint(FileSystem kind, const std::string& directory, std::in
   if (kind == FileSystem::nfs && files > 1)
     return fmt::format(
         "{} lies on NFS: {} ranks write {} through one server at every save. Set checkpoint.directory to a parallel "
-        "file "
-        "system where there is one.",
+        "file system where there is one.",
         directory, files, to_text(bytes));
   const std::int64_t stripes = std::min(most_stripes, bytes.value / files / gib);
   if (kind != FileSystem::lustre || stripes < 2) return "";
   return fmt::format(
       "{} lies on Lustre, and a save writes {} files of {}. `lfs setstripe -c {} -S 16M {}` before the first one "
-      "spreads "
-      "each over {} servers; new files take it over.",
+      "spreads each over {} servers; new files take it over.",
       directory, files, to_text(Bytes{bytes.value / files}), stripes, directory, stripes);
 }
 

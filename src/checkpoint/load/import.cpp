@@ -19,7 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// The blocks of an untrained model, one at a time as they are asked for; moments are zero.
+/// The blocks of an untrained model, one at a time on request; moments are zero.
 class Blocks {
  public:
   Blocks(const Weights& weights, const model::Model& model) : weights_(weights), model_(model), layout_(model, 1) {}

@@ -16,7 +16,7 @@ namespace trireme::checkpoint {
 /// The first rank's manifest without its files and digests, on every rank. Collective.
 [[nodiscard]] Manifest share_head(const mpi::Communicator& world, const Manifest& whole);
 
-/// What a rank that holds `shards` reads of the checkpoint that `head` describes. Parameters that are not there are
+/// Parts of the checkpoint of `head` that a rank with `shards` reads. Parameters that are not there are
 /// left out.
 [[nodiscard]] Request request_for(const Manifest& head, const Shards& shards, Reads reads);
 

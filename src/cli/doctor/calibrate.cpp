@@ -23,7 +23,7 @@
 namespace trireme::cli {
 namespace {
 
-/// Of all ranks alike; what a rank may use of its node's memory.
+/// A rank's share of its node's memory, equal on all ranks.
 Bytes memory_of_a_rank(const mpi::Topology& topology) {
   return {static_cast<std::int64_t>(::sysconf(_SC_PHYS_PAGES)) * static_cast<std::int64_t>(::sysconf(_SC_PAGESIZE)) /
           topology.node_ranks};

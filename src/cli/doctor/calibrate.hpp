@@ -15,7 +15,7 @@ namespace trireme::cli {
 /// every rank; takes up to a minute. Collective over `world`.
 [[nodiscard]] planner::Machine measure_machine(const mpi::Communicator& world);
 
-/// What disturbed a measurement, for the file's `about`: cores that other processes used before it, and how much longer
+/// Disturbance of a measurement, for the file's `about`: cores that other processes used before it, and how much longer
 /// one of equal products took than another. Empty: nothing much.
 [[nodiscard]] std::string disturbance_text(double busy_cores, double spread);
 

@@ -19,7 +19,7 @@ namespace {
 constexpr std::int64_t product_rows = 256;
 constexpr double seconds_a_size = 0.35;
 
-/// What a file says again, so that no rate in it is above the peak.
+/// Rounds as the file prints it, so that no rate in it is above the peak.
 double four_digits(double value) {
   const double unit = std::pow(10, std::floor(std::log10(value)) - 3);
   return std::round(value / unit) * unit;

@@ -65,7 +65,7 @@ double products_seconds(const mpi::Communicator& world) {
   return mean_over_ranks(world, typical_seconds(0.5, [&] { (void)kernels::linear(x, w); }));
 }
 
-/// How much longer products take while a thread beside them gathers.
+/// Slowdown of products while another thread gathers.
 double measure_contention(const mpi::Communicator& world) {
   const double alone = products_seconds(world);
   const mpi::Communicator apart = world.duplicate();

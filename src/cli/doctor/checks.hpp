@@ -21,7 +21,7 @@ struct RankPlace {
   std::vector<int> cores;  ///< that it may run on
 };
 
-/// What MPI and the launcher report.
+/// Reports of MPI and the launcher.
 struct MpiInfo {
   std::string library;  ///< "Open MPI v4.1.4"
   int thread_level = 0;
@@ -34,7 +34,7 @@ struct MpiInfo {
 };
 [[nodiscard]] Findings check_mpi(const MpiInfo& info);
 
-/// places: this node's ranks. machine_cores: that the node has, whoever may use them. threads: of a rank.
+/// places: this node's ranks. machine_cores: all cores of the node. threads: of a rank.
 [[nodiscard]] Findings check_cores(const mpi::Topology& topology, const std::vector<RankPlace>& places,
                                    int machine_cores, int threads);
 
@@ -54,7 +54,7 @@ struct Versions {
 [[nodiscard]] Finding check_kokkos(const std::string& version, const std::string& space, int concurrency, int threads);
 [[nodiscard]] Finding check_hdf5(const Versions& versions, bool parallel);
 
-/// What the CPU has of the instructions that matter here.
+/// Instructions of the CPU that matter here.
 struct CpuInfo {
   std::string name;
   std::string build_arch;  ///< -march of this build; empty: the compiler's default
@@ -83,7 +83,7 @@ struct Likeness {
 };
 [[nodiscard]] Findings check_likeness(const std::vector<Likeness>& ranks);
 
-/// What the process finds around it.
+/// Environment of the process.
 struct EnvironmentInfo {
   std::string omp_num_threads;
   std::string home;

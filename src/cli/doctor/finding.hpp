@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-/// What `trireme doctor` finds: values, printed apart.
+/// Findings of `trireme doctor`: values, printed elsewhere.
 namespace trireme::cli {
 
 enum class Verdict { ok, warning, error };
@@ -13,7 +13,7 @@ struct Finding {
   Verdict verdict = Verdict::ok;
   std::string subject;  ///< "MPI threads"
   std::string found;
-  std::string remedy{};  ///< what to do about it; empty when nothing is to be done
+  std::string remedy{};  ///< empty when no action is needed
 };
 
 using Findings = std::vector<Finding>;
@@ -23,7 +23,7 @@ using Findings = std::vector<Finding>;
 /// A line a finding, its remedy on the next, and a count at the end.
 [[nodiscard]] std::string to_text(const Findings& findings);
 
-/// What several functions found, in one list.
+/// Appends findings of another function.
 void append(Findings& findings, Findings more);
 
 }  // namespace trireme::cli

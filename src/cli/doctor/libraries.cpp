@@ -27,8 +27,7 @@ Finding check_openmp(const std::vector<std::string>& runtimes) {
       runtimes.empty()
           ? "Everything runs on one thread: libtorch or Kokkos were built without OpenMP."
           : "libtorch and Kokkos must share one OpenMP runtime, or their threads compete for the cores. Look "
-            "for the other with ldd, LD_PRELOAD and "
-            "LD_LIBRARY_PATH.";
+            "for the other with ldd, LD_PRELOAD and LD_LIBRARY_PATH.";
   return finding;
 }
 

@@ -114,8 +114,7 @@ void check_cache_memory(Bytes needed, std::int64_t tokens, int ranks_on_node, By
   if (needed.value <= available.value / ranks_on_node) return;
   throw EnvironmentError(
       fmt::format("the key/value cache of {} tokens takes {} on each rank, and the ranks of this node ({}) share the "
-                  "{} that it has left; "
-                  "give fewer --tokens, or --no-cache, or use more nodes",
+                  "{} that it has left; give fewer --tokens, or --no-cache, or use more nodes",
                   tokens, to_text(needed), ranks_on_node, to_text(available)));
 }
 

@@ -74,7 +74,7 @@ constexpr double longest_abort = 10;  // seconds: an exception may wait behind i
 
 c10::Device current_gpu() { return c10::impl::VirtualGuardImpl(c10::DeviceType::CUDA).getDevice(); }
 
-/// A call of NCCL that may never return, on a thread of its own, at work on `gpu`.
+/// A call of NCCL that may never return, on a separate thread, at work on `gpu`.
 class Abandonable {
  public:
   Abandonable(c10::Device gpu, std::function<void()> call) {
@@ -89,7 +89,7 @@ class Abandonable {
       returned_ = {};
     }
   }
-  /// Whether it returned within `seconds`; it goes on where it did not.
+  /// Whether it returned within `seconds`; otherwise it continues.
   [[nodiscard]] bool within(double seconds) const {
     return !returned_.valid() ||
            returned_.wait_for(std::chrono::duration<double>(seconds)) == std::future_status::ready;
@@ -147,7 +147,7 @@ Handle::Handle(const Handle& first, const mpi::Communicator& communicator, const
       gpu_(current_gpu()),
       deadline_(deadline) {
   ncclConfig_t config = configured(settings);
-  config.splitShare = 0;  // or one lane's abort would be the end of the others, who have not said what they waited for
+  config.splitShare = 0;  // or one lane's abort would end the others before they report their waits
   Making making("split a communicator", deadline, settings.recorder);
   // The new handle is there when the first communicator is not in progress any more (NVIDIA/nccl issue 1472). Where the
   // split hangs, NCCL may write it after this object has ended: it is left behind then.
@@ -190,7 +190,7 @@ Handle::~Handle() {
     abort();
     return;
   }
-  // Finalizing launches; the state tells when the other ranks have come to it. Destroying may wait for them, too.
+  // Finalizing launches; the state changes when the other ranks have come to it. Destroying may wait for them, too.
   const auto give_up = std::make_shared<std::atomic<bool>>(false);
   const Abandonable end(gpu_, [handle = handle_, windows = windows_, give_up] {
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 0)

@@ -22,7 +22,7 @@ namespace trireme::comm::nccl {
 
 [[nodiscard]] inline bool failed(ncclResult_t result) { return result != ncclSuccess && result != ncclInProgress; }
 
-/// Throws EnvironmentError with NCCL's own text unless a call succeeded or continues by itself. what: as an infinitive.
+/// Throws EnvironmentError with NCCL's own text unless a call succeeded or is in progress. what: as an infinitive.
 void check(ncclResult_t result, std::string_view what, ncclComm_t handle = nullptr,
            std::source_location where = std::source_location::current());
 
@@ -52,7 +52,7 @@ class Handle {
   /// operations, and is dumped where it hangs.
   Handle(const mpi::Communicator& communicator, const mpi::Deadline& deadline, const NcclSettings& settings);
   /// Splits `first`, a communicator of the same ranks, which saves its start-up; they share nothing afterwards.
-  /// Collective over it; nobody else launches over it meanwhile.
+  /// Collective over it; no other thread launches over it meanwhile.
   Handle(const Handle& first, const mpi::Communicator& communicator, const mpi::Deadline& deadline,
          const NcclSettings& settings);
   Handle(const Handle&) = delete;
@@ -72,7 +72,7 @@ class Handle {
   /// (one NVLink domain); elsewhere 2.28 registers them too, which costs a mapping and a barrier, and has no use for
   /// them. Collective; kept until the communicator ends.
   void add_window(const at::Tensor& memory, mpi::Wait& wait);
-  /// What became of the communicator: ncclSuccess, ncclInProgress or an error of this rank or another. Nothing where
+  /// State of the communicator: ncclSuccess, ncclInProgress or an error of this rank or another. Nothing where
   /// another thread launches, which will know before this one could.
   [[nodiscard]] std::optional<ncclResult_t> state() const;
   /// "rank 1 on n1": whom this rank may wait for.

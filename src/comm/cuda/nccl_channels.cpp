@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Messages between pipeline ranks: a channel leads from one rank to another and has an NCCL communicator of its own, so
+// Messages between pipeline ranks: a channel leads from one rank to another and has a separate NCCL communicator, so
 // that what waits for one neighbour holds up nothing that another one waits for.
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>

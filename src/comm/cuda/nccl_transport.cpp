@@ -81,7 +81,7 @@ class NcclTransport final : public DeviceTransport {
     begin();
     at::Tensor to = floats(mine, {parts.part});
     if (wire == DType::fp32) {
-      // In place where the sum is added to something: no memory for it by itself.
+      // In place where the sum is added to other values: no separate memory.
       const at::Tensor sum = accumulate ? floats(whole + parts.begin(rank_), {parts.part}) : to;
       handle_.launch("reduce and scatter", wait, [&](ncclComm_t comm) {
         return ncclReduceScatter(whole, sum.mutable_data_ptr(), static_cast<std::size_t>(parts.part), ncclFloat32,
@@ -198,7 +198,7 @@ class NcclTransport final : public DeviceTransport {
   }
 
   /// data [count] = the sum, rounded, of what all ranks hold, rounded: each sums a part of it. Two buffers of bf16, and
-  /// three kernels beside NCCL's.
+  /// three kernels in addition to NCCL's.
   void sum_everywhere(float* data, std::int64_t count, mpi::Wait& wait) {
     const std::int64_t part = ((count + size_ - 1) / size_ + pack - 1) / pack * pack;
     const at::Tensor terms = wire(0, part), received = wire(1, part);

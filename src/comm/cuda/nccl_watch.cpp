@@ -20,7 +20,7 @@ namespace {
 
 /// Far finer than any deadline, and far coarser than a launch.
 constexpr std::chrono::milliseconds between_looks{5};
-/// The processes of the node are asked for after that time, and again.
+/// Interval of checks for ended processes of the node.
 constexpr std::chrono::milliseconds between_looks_for_ranks{250};
 
 }  // namespace

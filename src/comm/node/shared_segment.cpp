@@ -60,7 +60,7 @@ SharedSegment::SharedSegment(const mpi::Communicator& communicator, std::size_t 
       half_bytes_(whole_pages(area_bytes / 2)),
       flags_bytes_(whole_pages(sizeof(Flags) * static_cast<std::size_t>(ranks_))),
       total_bytes_(flags_bytes_ + 2 * half_bytes_ * static_cast<std::size_t>(ranks_)) {
-  // Rank 0 creates and names it; everybody opens it and takes the pages of its own area, on its own memory node.
+  // Rank 0 creates and names it; all ranks open it, and each takes the pages of its own area, on its own memory node.
   std::array<char, 64> name{};
   int descriptor = -1;
   int error = 0;
@@ -71,7 +71,7 @@ SharedSegment::SharedSegment(const mpi::Communicator& communicator, std::size_t 
     fmt::format_to_n(name.data(), name.size() - 1, "/{}{}-{}-{}", segment_prefix, ::getpid(), count++,
                      mpi::Clock::now().time_since_epoch().count());
     descriptor = ::shm_open(name.data(), O_CREAT | O_EXCL | O_RDWR, 0600);
-    // Locked until it has no name any more, by whoever creates it: what nobody has locked was left behind.
+    // The creator locks it until its name is removed: an unlocked segment was left behind.
     if (descriptor < 0 || ::ftruncate(descriptor, static_cast<off_t>(total_bytes_)) != 0) error = errno;
     if (descriptor >= 0) (void)::flock(descriptor, LOCK_EX);
     (void)fault::point("shm.create");
@@ -115,8 +115,8 @@ void SharedSegment::await_flags(int rank, mpi::Wait& wait, Done&& done) {
   Flags& theirs = flags(rank);
   wait.until([&] { return done(theirs); }, [&] { return communicator_->name_of(rank); },
              [&](mpi::Backoff&) {
-               // Whoever changes a flag after `seen` was read changes the event too, and sees the sleeper or spoils the
-               // wait.
+               // A writer that changes a flag after `seen` was read changes the event too, and sees the sleeper or ends
+               // the wait.
                const std::uint32_t seen = theirs.event.load();
                if (done(theirs)) return;
                theirs.sleepers.fetch_add(1);

@@ -39,7 +39,7 @@ class SharedSegment {
   void release();
 
  private:
-  // On a cache line of its own (two: lines are fetched in pairs).
+  // On separate cache lines (two: lines are fetched in pairs).
   struct alignas(128) Flags {
     std::atomic<std::uint64_t> published;  // rounds this rank has written
     std::atomic<std::uint64_t> released;   // rounds this rank has read

@@ -19,7 +19,7 @@
 namespace trireme::comm {
 namespace {
 
-/// What a rank says of its memory's file.
+/// A rank's description of its memory's file.
 struct Offer {
   std::int64_t process, descriptor;
   std::uint64_t mark;  ///< also written behind the memory: another process may have the same number elsewhere
@@ -61,8 +61,8 @@ class Mapped {
   std::size_t bytes_ = 0;
 };
 
-/// A file without a name, which nobody may execute: systems with vm.memfd_noexec = 2 give no other. Linux before 6.3
-/// does not know the flag. -1: none.
+/// A file without a name and without permission to execute: systems with vm.memfd_noexec = 2 give no other. Linux
+/// before 6.3 does not know the flag. -1: none.
 int nameless_file() {
   constexpr unsigned noexec_seal = 8;  // MFD_NOEXEC_SEAL, which glibc 2.36 has not
   const int file = ::memfd_create("trireme-window", MFD_CLOEXEC | noexec_seal);

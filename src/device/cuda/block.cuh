@@ -9,7 +9,7 @@
 #include "device/cuda/launch.cuh"
 #include "device/cuda/matrix.hpp"
 
-/// What kernels share: packs of neighbours that move by one instruction, and sums over a block in a fixed order.
+/// Shared by kernels: packs of neighbours that move by one instruction, and sums over a block in a fixed order.
 namespace trireme::device::cuda {
 
 /// n neighbours, moved by instructions of up to 16 bytes where `n` is above 1.
@@ -26,7 +26,7 @@ template <int n, class T>
 __device__ inline Pack<T, n> load(const T* from) {
   return *reinterpret_cast<const Pack<T, n>*>(from);
 }
-/// streaming: for what is not read again soon; other lines stay in the caches.
+/// streaming: for values that are not read again soon; other lines stay in the caches.
 template <int n, bool streaming = false, class T>
 __device__ inline void store(T* to, const Pack<T, n>& pack) {
   // By an intrinsic: a compiler that sees assignments of words makes four stores of some packs.
@@ -186,7 +186,7 @@ void for_each_pack(const char* name, std::int64_t rows, std::int64_t width, cons
          body);
 }
 
-/// Calls body.run<n>(i) for every whole pack of [0, count), and body.run<1>(i) for what is left at its end.
+/// Calls body.run<n>(i) for every whole pack of [0, count), and body.run<1>(i) for the remainder.
 template <int n, class Body>
 __global__ void range_kernel(std::int64_t count, Body body) {
   const std::int64_t i = (static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * n;

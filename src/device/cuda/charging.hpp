@@ -3,8 +3,8 @@
 
 namespace trireme::device::cuda {
 
-/// From now on libtorch's caching allocator on the GPUs charges what it gives to the calling thread's category, and
-/// throws EnvironmentError with the table of categories where it has no more. Once a process, after CUDA is
+/// Makes libtorch's caching allocator on the GPUs charge allocations to the calling thread's category, and
+/// throw EnvironmentError with the table of categories where it has no more. Once a process, after CUDA is
 /// initialised.
 void charge_gpu_memory();
 

@@ -27,7 +27,7 @@ void free_page_locked(void* data) noexcept {
   free_charged(data);
 }
 
-/// What `cap_gpu_memory` was told; 0: nothing. Set before the first step.
+/// Limit set by `cap_gpu_memory`; 0: none. Set before the first step.
 Bytes& budget() {
   static Bytes bytes;
   return bytes;

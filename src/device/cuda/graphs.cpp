@@ -61,7 +61,7 @@ class CudaGraphs final : public Graphs {
   }
 
  private:
-  /// What failed is said by its own exception, not by that of the recording.
+  /// The failure is reported by its own exception, not by that of the recording.
   static void end_after_a_failure(at::cuda::CUDAGraph& graph) noexcept {
     try {
       graph.capture_end();

@@ -18,7 +18,7 @@ namespace trireme::device::cuda {
 /// Throws EnvironmentError that names the kernel and CUDA's own words.
 void check_launch(cudaError_t result, const char* kernel);
 
-/// What blocks share on the GPU of the calling thread; asked once.
+/// Limits of blocks on the GPU of the calling thread; queried once.
 struct Chip {
   int multiprocessors = 0;
   int shared_bytes = 0;          ///< of a multiprocessor
@@ -30,7 +30,8 @@ struct Chip {
 /// Lets a kernel have so much dynamic shared memory. Else 48 KiB are allowed, what it declares among them.
 void allow_shared_bytes(const void* kernel, const char* name, int bytes);
 
-/// threads: a multiple of 32. shared_bytes: of each block, beside what its kernel declares; see dynamic_shared().
+/// threads: a multiple of 32. shared_bytes: of each block, in addition to its kernel's declarations; see
+/// dynamic_shared().
 struct Grid {
   std::int64_t blocks = 0;
   int threads = 256;

@@ -61,7 +61,7 @@ class Nvml {
   bool ready_ = false;
 };
 
-/// Of nodes that share an NVLink fabric.
+/// Name of the NVLink fabric that nodes share.
 std::string fabric_of(const Nvml& nvml, Device gpu) {
   FabricInfo info{};
   if (!nvml.call("nvmlDeviceGetGpuFabricInfo", gpu, &info) || info.state != fabric_completed || info.status != success)

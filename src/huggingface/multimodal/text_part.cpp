@@ -18,7 +18,7 @@ using model::Multimodal;
 using model::TextType;
 using nlohmann::json;
 
-/// Of the outer table: which tokens stand for pictures, and how those become embeddings.
+/// Keys of the outer table for tokens of pictures and their embeddings.
 constexpr auto of_pictures = std::to_array<std::string_view>({
     "_pad_token_id",         "boi_token_index",           "eoi_token_index",
     "ignore_index",          "image_grid_pinpoints",      "image_seq_length",
@@ -45,7 +45,7 @@ bool is_given(const json& table, std::string_view key) {
   return found != table.end() && !found->is_null();
 }
 
-/// What text_config is; nothing, and a mistake, when that is not read.
+/// Type of text_config; nothing, and a mistake, when it is not supported.
 const TextType* type_of(const json& text, const Multimodal& multimodal, Mistakes& mistakes) {
   const json given = text.contains("model_type") ? text["model_type"] : json();
   const std::string type = given.is_string() ? given.get<std::string>() : std::string(multimodal.text_type);
@@ -55,8 +55,7 @@ const TextType* type_of(const json& text, const Multimodal& multimodal, Mistakes
       found != nullptr && (multimodal.any_text ? !found->mrope : found->model_type == multimodal.text_type);
   if (allowed || own) return found;
   mistakes.add(fmt::format(
-      "model_type = \"{}\" is a multimodal model, and its text_config.model_type = {} is not "
-      "read: expected {}",
+      "model_type = \"{}\" is a multimodal model, and its text_config.model_type = {} is not read: expected {}",
       multimodal.model_type, io::in_quotes(type),
       multimodal.any_text ? "that of a family (trireme models)" : fmt::format("\"{}\"", multimodal.text_type)));
   return nullptr;
@@ -109,7 +108,7 @@ bool tied(const json& outer, const json& text, const Multimodal& multimodal, Tex
   return of_text != nullptr ? text_ties : multimodal.tied_absent;
 }
 
-/// What the outer table has beside the text part.
+/// Checks keys of the outer table other than the text part.
 void check_outer(const json& outer, const json& text, const Multimodal& multimodal, TextPart& part,
                  Mistakes& mistakes) {
   const auto family_reads = [](std::string_view key) {

@@ -95,7 +95,7 @@ void attend(AttentionLibrary library, const at::Tensor& q, const at::Tensor& k, 
   logsumexp.copy_(all.logsumexp);
 }
 
-/// Of a library other than dense, in its own memory.
+/// Gradients by a library other than dense, in its own memory.
 Gradients gradients_by(AttentionLibrary library, const at::Tensor& d_out, const at::Tensor& q, const at::Tensor& k,
                        const at::Tensor& v, const at::Tensor& out, const at::Tensor& logsumexp,
                        const AttentionShape& s) {
@@ -130,7 +130,7 @@ void attend_backward(AttentionLibrary library, const at::Tensor& d_out, const at
   put_gradients({by_q, by_k, by_v}, s, rotated, {d_q, d_k, d_v});
 }
 
-/// One document, a sequence of its own: where its tokens lie among all of them, and in its row.
+/// One document, a separate sequence: where its tokens lie among all of them, and in its row.
 struct Document {
   std::int64_t row, begin, end;
   std::int64_t seq_len;  ///< of the row

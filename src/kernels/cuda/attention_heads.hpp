@@ -17,7 +17,7 @@ inline at::Tensor by_token(const at::Tensor& x, const AttentionShape& s, std::in
   return x.transpose(1, 2).reshape({s.batch * s.seq_len, heads * s.head_dim});
 }
 
-/// Of queries, keys and values.
+/// Tensors of queries, keys and values.
 struct HeadTensors {
   at::Tensor q, k, v;
 };

@@ -19,7 +19,7 @@ namespace {
 
 using Alike = Operands::Alike;
 
-/// Of products that lie alike, for so many shapes algorithms are found and measured: those of a training step, of its
+/// Shapes of products with equal strides for which algorithms are measured: those of a training step, of its
 /// last chunk, of an evaluation. Further ones (rows of experts, prompts) have one algorithm for all of a rounded size.
 constexpr int most_shapes = 4;
 
@@ -33,7 +33,7 @@ at::Tensor new_workspace(std::size_t bytes, at::Device device) {
   return at::empty({static_cast<std::int64_t>(bytes)}, at::TensorOptions(at::kByte).device(device));
 }
 
-/// Of the products of one stream, which come one after the other, and of graphs that are launched on it.
+/// Workspace of the products of one stream, which are sequential, and of graphs that are launched on it.
 struct KeptWorkspace {
   at::Tensor memory;
   cudaStream_t stream;
@@ -46,7 +46,7 @@ struct KeptWorkspace {
 struct Products {
   std::mutex mutex;
   std::map<Operands::Key, Product> known;
-  std::map<Operands::Key, int> shapes;  ///< by strides: how many have an algorithm of their own
+  std::map<Operands::Key, int> shapes;  ///< by strides: shapes with a separate algorithm
   std::weak_ptr<const KeptWorkspace> kept;
   Measured measured;
 

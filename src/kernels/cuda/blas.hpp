@@ -13,7 +13,7 @@ namespace trireme::kernels::cuda {
 /// with deterministic sums have their own, which is not kept. False where cuBLAS has none: nothing was done.
 [[nodiscard]] bool multiply(const at::Tensor& a, const at::Tensor& b, const at::Tensor& c, const at::Tensor& d);
 
-/// What `multiply` has measured so far in this process.
+/// Measurements of `multiply` in this process.
 struct Measured {
   int shapes = 0, algorithms = 0;
 };

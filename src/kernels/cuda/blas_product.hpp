@@ -35,10 +35,10 @@ struct Operands {
   Stored a, b, c, d;  ///< a: of the tensors' right factor, as products of transposes are the other way round
   bool adds = false;
 
-  /// Of d = a b, or a b + c; none where cuBLAS is not asked.
+  /// Operands of d = a b, or a b + c; none where cuBLAS is not used.
   static std::optional<Operands> of(const at::Tensor& a, const at::Tensor& b, const at::Tensor& c, const at::Tensor& d);
   [[nodiscard]] bool in_place() const { return adds && c.data == d.data; }
-  /// What cuBLAS's choice depends on.
+  /// Inputs of cuBLAS's choice.
   [[nodiscard]] Key key(Alike alike) const;
 };
 
@@ -53,7 +53,7 @@ class Product {
   [[nodiscard]] std::size_t workspace_bytes(bool of_all) const;
   /// False where its algorithm, found for other sizes, does not take these. workspace: of `workspace_bytes`.
   [[nodiscard]] bool run(const Operands& o, void* workspace) const;
-  /// Makes the fastest candidate the one that runs, and says how many there were. Overwrites d; waits for the stream.
+  /// Selects the fastest candidate and returns their number. Overwrites d; waits for the stream.
   int measure(const Operands& o, void* workspace);
 
  private:

@@ -49,7 +49,7 @@ struct Rotate {
   }
 };
 
-/// What there is to do of a row's heads: their pairs, and elements that do not turn.
+/// Work on a row's heads: their pairs, and elements that are not rotated.
 template <class T>
 __host__ __device__ std::int64_t work_of(const HeadGradients<T>& heads, std::int64_t head_dim) {
   return heads.to.width / head_dim * (head_dim - heads.half);

@@ -49,7 +49,7 @@ __device__ inline void write_codes(const T* from, std::uint8_t* to, float invers
   store<n>(to, codes);
 }
 
-/// A block has a row. own: the row has a scale of its own, which is written; else all have the first one.
+/// A block has a row. own: the row has a separate scale, which is written; else all have the first one.
 template <Fp8Type type, int n, class T>
 __global__ void quantize_rows_kernel(Matrix<const T> x, bool own, float* scales, std::uint8_t* codes) {
   __shared__ std::uint32_t scratch[32];
@@ -99,7 +99,7 @@ __global__ void quantize_mx_rows_kernel(Matrix<const T> x, std::int64_t tiles, s
   if (threadIdx.x % sharing == 0) scales[mx_scale_at(row, i / mx_block, tiles)] = static_cast<std::uint8_t>(byte);
 }
 
-/// A thread has 32 rows of n columns, blockIdx.y says which: they lie in rows of the transposed matrix one after the
+/// A thread has 32 rows of n columns, selected by blockIdx.y: they are in rows of the transposed matrix one after the
 /// other. mx: those of a column share a scale. Else stride 1: every column has one; 0: all have the first one.
 template <Fp8Type type, bool mx, int n, class T>
 __global__ void quantize_columns_kernel(Matrix<const T> x, const float* scales, int stride, std::int64_t tiles,

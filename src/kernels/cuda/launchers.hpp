@@ -7,7 +7,7 @@
 #include "trireme/base/fp8.hpp"
 #include "trireme/kernels/fp8_format.hpp"
 
-/// What the .cu files offer to the .cpp files beside them, which know tensors: T is float or c10::BFloat16. Pointers
+/// Interface of the .cu files for the .cpp files, which use tensors: T is float or c10::BFloat16. Pointers
 /// lie on the device. Everything runs on the current stream and returns at once.
 namespace trireme::kernels::cuda {
 
@@ -55,7 +55,7 @@ struct NormBackward {
 template <class T>
 std::int64_t norm_backward(const NormBackward<T>& arguments);
 
-/// Heads of queries and of keys, side by side in rows, each normed by itself. rstd: [heads, rows].
+/// Heads of queries and of keys, adjacent in rows, each normed separately. rstd: [heads, rows].
 template <class T>
 struct HeadNorm {
   Matrix<const T> x;
@@ -151,7 +151,7 @@ template <class T>
 void embedding_scatter_add(const std::int32_t* sorted, const std::int64_t* position, std::int64_t first, bool part,
                            Matrix<const T> d_out, Matrix<float> grad, float* partial);
 
-/// Chunks of rows that have maxima of their own.
+/// Chunks of rows with separate maxima.
 [[nodiscard]] std::int64_t fp8_maxima_chunks(std::int64_t rows);
 /// The codes of x [R, C], rows side by side; down_columns: of its transpose, R a multiple of 16. scales: [R], down
 /// columns [C], of all [1]; with mx mx_scales, in the layout of _scaled_mm. maxima: workspace [fp8_maxima_chunks, C],

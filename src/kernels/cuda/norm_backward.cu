@@ -148,7 +148,7 @@ std::int64_t run_with(const NormBackward<T>& a) {
   return run<T, n, held, most_norm_threads>(a);
 }
 
-/// Of a thread, so that rows of up to 16384 elements fit whatever their alignment.
+/// Columns of a thread, so that rows of up to 16384 elements fit with any alignment.
 constexpr int most_columns = 32;
 
 template <class T>

@@ -18,7 +18,7 @@ namespace {
 constexpr std::int64_t stripe = 256;  ///< columns that one thread goes down at a time
 
 /// |v| to the nearest value of the type, ties to even; v: not beyond the largest one. Between two powers of two the
-/// values are as far apart as the bits of the mantissa say; below the least normal one as far as there, which is what
+/// values are as far apart as the last bit of the mantissa; below the least normal one as far as there, which is what
 /// adding a number does whose last bit that distance is.
 template <Fp8Type type>
 float rounded(float v) {

@@ -82,7 +82,7 @@ struct Sums {
       stride = out.stride;
     }
   }
-  /// What `from` has in the place of these sums: where it is, or widened in these.
+  /// Values of `from` at the place of these sums: in place, or widened in these.
   template <class T>
   [[nodiscard]] Panel<const float> initial(Rows<const T> from, std::int64_t token, std::int64_t tokens,
                                            std::int64_t begin, std::int64_t width) const {

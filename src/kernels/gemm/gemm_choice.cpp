@@ -35,7 +35,7 @@ std::string to_text(const GemmChoice::Layers& layers) {
   return layers.narrow == layers.wide ? wide : fmt::format("{}/{}", wide, to_text(layers.narrow));
 }
 
-/// Of a call, in seconds; infinite where it throws.
+/// Time of a call; infinite where it throws.
 double seconds(const std::function<void()>& call) {
   using Clock = std::chrono::steady_clock;
   try {
@@ -83,7 +83,7 @@ GemmLibrary fastest(std::span<const Contender> contenders) {
 
 enum class LayerShape { wide, narrow };
 
-/// Of the products that are measured: several layers', in turn, so that each finds its operands and the place of its
+/// Operands of the measured products: several layers', in turn, so that each finds its operands and the place of its
 /// result outside the second-level cache, as in a step.
 class Layers {
  public:
@@ -105,7 +105,7 @@ class Layers {
                .result = {}};
   }
 
-  /// Calls product(layer) for the next layer at each call, whoever had the last.
+  /// Calls product(layer) for the next layer at each call, shared by all products.
   template <class Product>
   [[nodiscard]] Call in_turn(const Product& product) {
     return [this, product] { product(layers_[next_++ % layers_.size()]); };

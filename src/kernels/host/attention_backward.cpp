@@ -12,7 +12,7 @@ namespace {
 // Everything is kept with keys as rows and queries as columns: the probabilities P^T and their gradient dS^T [keys,
 // query_block] are then an operand as they are in all three products that follow.
 
-/// What a worker needs, cut into named pieces. Each head is a left operand along head_dim, [padded, terms], and a right
+/// Scratch memory of a worker in named parts. Each head is a left operand along head_dim, [padded, terms], and a right
 /// operand along its rows, [terms of padded, head_dim]: the same floats, different pairs.
 template <class Element>
 struct Pieces {

@@ -20,7 +20,7 @@ inline constexpr std::int64_t key_block = 512;
 /// Rounded up to whole query blocks: rows beyond are zero, so that few shapes of products occur.
 inline std::int64_t padded(std::int64_t rows) { return ceil_div(rows, query_block) * query_block; }
 inline std::int64_t padded_length(const AttentionShape& s) { return padded(s.seq_len); }
-/// Of `rows` rows up to a block's end those that are worked on: whole vectors, no more than the block.
+/// Rows processed for `rows` rows up to a block's end: whole vectors, at most the block.
 inline std::int64_t in_vectors(std::int64_t rows, std::int64_t most) { return std::min((rows + 15) / 16 * 16, most); }
 
 /// Consecutive queries of a sequence: all of them, or one of two runs.
@@ -51,7 +51,7 @@ inline QueryRuns runs_of(const AttentionShape& s) {
           .count = 2};
 }
 
-/// What scores are multiplied by.
+/// Factor of the scores.
 inline float scale_of(const AttentionShape& s) {
   return s.scale > 0 ? static_cast<float>(s.scale) : 1.0F / std::sqrt(static_cast<float>(s.head_dim));
 }
@@ -71,7 +71,7 @@ template <class T>
 Head<T> keys_of(Rows<T> rows, const AttentionShape& s, std::int64_t sequence, std::int64_t head) {
   return {rows, s, sequence * s.seq_len, s.seq_len, head};
 }
-/// A head of a run of the queries of a sequence, or of what is shaped as they are.
+/// A head of a run of the queries of a sequence, or of tensors of their shape.
 template <class T>
 Head<T> queries_of(Rows<T> rows, const AttentionShape& s, std::int64_t sequence, const QueryRun& run,
                    std::int64_t head) {

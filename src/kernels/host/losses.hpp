@@ -20,12 +20,12 @@ inline LossSums token_loss(double top, double sum, double target_logit, double z
   return {.cross_entropy = std::log(sum) - (target_logit - top), .z_loss = z_loss * log_z * log_z};
 }
 
-/// What softmax is multiplied by in the gradient: exactly 1 without z-loss.
+/// Factor of softmax in the gradient: exactly 1 without z-loss.
 inline float softmax_weight(double top, double sum, double z_loss) {
   return static_cast<float>(1.0 + 2.0 * z_loss * log_partition(top, sum));
 }
 
-/// Of the logit of a token's target, in its gradient. weight: softmax_weight().
+/// Gradient of the logit of a token's target. weight: softmax_weight().
 inline float target_gradient(float top, float sum, float target_logit, float scale, float weight) {
   return scale * (weight * (std::exp(target_logit - top) / sum) - 1.0F);
 }

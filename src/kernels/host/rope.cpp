@@ -94,7 +94,7 @@ std::vector<float> frequencies(std::int64_t head_dim, double theta, const std::o
   return result;
 }
 
-/// What cosines and sines are multiplied by.
+/// Factor of cosines and sines.
 double amplitude(const std::optional<config::RopeScaling>& scaling) {
   const bool longrope = scaling && scaling->type == config::RopeType::longrope;
   if (!longrope && (!scaling || scaling->type != config::RopeType::yarn)) return 1;

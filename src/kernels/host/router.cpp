@@ -46,7 +46,7 @@ double scores_into(const float* logits, std::int64_t n, model::RouterScores scor
   return log_z;
 }
 
-/// What a token's weights are divided by.
+/// Divisor of a token's weights.
 double weight_divisor(const double* s, const std::int32_t* chosen, std::int64_t k, bool normalized) {
   if (!normalized) return 1;
   double sum = 0;
@@ -70,7 +70,7 @@ void through_weights(const double* s, const std::int32_t* chosen, const float* d
   }
 }
 
-/// What experts are compared by, in the order of preference.
+/// Order of preference of experts.
 class Preference {
  public:
   Preference(const model::Experts& router, const float* bias)

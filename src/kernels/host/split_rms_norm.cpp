@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::int64_t split_rms_norm_chunk_rows = 32;
 
-/// On a device by libtorch: no kernel of its own.
+/// On a device by libtorch's operators.
 void split_rms_norm_backward_by_operators(const at::Tensor& d_y, const at::Tensor& x, const at::Tensor& weight,
                                           const at::Tensor& rstd, double width, const at::Tensor& d_x,
                                           const at::Tensor& sums, const Grad& d_weight, float offset) {

@@ -112,7 +112,7 @@ class Product {
     }
   }
 
-  /// Fewer than eight columns: B's are copied, with zeros beside them, so that whole tiles multiply them.
+  /// Fewer than eight columns: B's are copied and padded with zeros, so that whole tiles multiply them.
   void last_columns(std::int64_t j) const {
     constexpr std::int64_t depth = 256;
     float panel[depth * 8], part[6 * 8];

@@ -55,7 +55,7 @@ class Lines {
 
  private:
   static constexpr std::int64_t most = 256;
-  std::array<const void*, most> at_;  // as many of them as count_ says
+  std::array<const void*, most> at_;  // count_ of them
   std::int64_t count_ = 0;
 };
 
@@ -101,7 +101,7 @@ class Copies {
   std::int64_t lines_ = 0, left_ = 0, stride_ = 0, from_skip_ = 0, to_skip_ = 0, count_ = 0;
 };
 
-/// What a product does beside its multiply-adds, spread over them.
+/// Work interleaved with the multiply-adds of a product.
 struct Interleaved {
   Lines prefetches;
   Copies copies;
@@ -110,7 +110,7 @@ struct Interleaved {
 /// Counts out a number in equal parts.
 class Share {
  public:
-  /// Of 0 parts, a first one is all.
+  /// 0 parts: the first one is all.
   Share(std::int64_t count, std::int64_t parts) : count_(count), parts_(parts > 0 ? parts : 1) {}
   /// for (share.begin_part(); share.due();): as many as the next part has.
   [[gnu::always_inline]] void begin_part() { due_ += count_; }
@@ -164,7 +164,7 @@ class PartsOfTiles {
 /// [m, n] in fp32; D may be C, or nothing. Each element of C is summed in the order of k, by fused multiply-adds where
 /// the CPU has them, whatever the sizes. B should stay in the second-level cache (64 KiB to 512 KiB).
 ///
-/// Of Pairs: k counts pairs, a row of B is a pair of rows, sums are fp32 (VDPBF16PS: subnormal numbers count as zero).
+/// For Pairs: k counts pairs, a row of B is a pair of rows, sums are fp32 (VDPBF16PS: subnormal numbers count as zero).
 /// Only where has_pair_products. d.data: nullptr for nothing; interleaved: nullptr for none.
 template <class T>
 using BlockProduct = void(ProductSizes sizes, Panel<const T> a, Panel<const T> b, Panel<float> c, Panel<const float> d,

@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-/// The loops with exponentials, one row at a time, in versions that are chosen once by what the CPU has.
+/// The loops with exponentials, one row at a time, in versions chosen once by the CPU's instructions.
 namespace trireme::kernels {
 
 /// A row's maximum, and the sum of exp(x - maximum): relative to the maximum nothing is lost to a common offset.

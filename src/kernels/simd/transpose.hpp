@@ -56,7 +56,7 @@ void transpose_avx512(const float* from, std::int64_t from_stride, std::int64_t 
 void transpose_avx512(const c10::BFloat16* from, std::int64_t from_stride, std::int64_t rows, std::int64_t columns,
                       float* to, std::int64_t to_stride);
 
-/// The same by what the CPU has.
+/// The same, chosen by the CPU's instructions.
 template <class T>
 void transpose(const T* from, std::int64_t from_stride, std::int64_t rows, std::int64_t columns, float* to,
                std::int64_t to_stride) {

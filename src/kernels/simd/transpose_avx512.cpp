@@ -27,7 +27,7 @@ TRIREME_AVX512_INLINE Sixteen load(const c10::BFloat16* from) {
   return reinterpret_cast<Sixteen>(__builtin_convertvector(x, SixteenBits) << 16);
 }
 
-// Of every quarter (four floats) of a and b: the first or last two, alternating; the first or last pair of both.
+// From every quarter (four floats) of a and b: the first or last two, alternating; the first or last pair of both.
 TRIREME_AVX512_INLINE Sixteen first_of_quarters(Sixteen a, Sixteen b) {
   return __builtin_shufflevector(a, b, 0, 16, 1, 17, 4, 20, 5, 21, 8, 24, 9, 25, 12, 28, 13, 29);
 }

@@ -8,7 +8,7 @@
 
 #include "optim/adamw_scalars.hpp"
 
-/// What the .cu files offer to device.cpp. Pointers lie on the device, at the first element of the shard.
+/// Interface of the .cu files for device.cpp. Pointers are on the device, at the first element of the shard.
 namespace trireme::optim::cuda {
 
 /// Parts of a shard in rising order; elements between them are left alone.

@@ -14,7 +14,7 @@
 namespace trireme::train {
 namespace {
 
-// What a pipe takes without blocking when poll says that it is ready.
+// Bytes that a ready pipe (poll) accepts without blocking.
 constexpr std::size_t most_at_once = 4096;
 
 }  // namespace

@@ -13,7 +13,7 @@ class Output {
   /// descriptor: stays open while this lives. patience_seconds: how long a reader that stands still is waited for.
   explicit Output(int descriptor, double patience_seconds = 5) : descriptor_(descriptor), patience_(patience_seconds) {}
 
-  /// Writes `text`, or drops what cannot be written; a warning says so, once each time it begins. Never throws.
+  /// Writes `text`, or drops it where it cannot be written, with a warning each time this begins. Never throws.
   void write(std::string_view text);
   /// Shows `line` in place of the one shown before, on a terminal; the next `write` begins a line below it.
   void rewrite(std::string_view line);

@@ -14,7 +14,7 @@ namespace trireme::train {
 /// the dp rank that its place in the mesh gives it (EnvironmentError). Both name the ranks. Collective over `world`.
 void agree_on_build_and_places(const mpi::Communicator& world, const mesh::Mesh& mesh, DpRank mine);
 
-/// What is wrong with the ranks' dp ranks, by rank; empty when nothing is.
+/// Mistakes in the ranks' dp ranks, by rank; empty without any.
 [[nodiscard]] std::string misplaced(const mesh::Mesh& mesh, const std::vector<int>& dp_ranks);
 
 }  // namespace trireme::train

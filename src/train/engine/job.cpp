@@ -239,7 +239,7 @@ std::unique_ptr<executor::Executor> Job::make_forward(const schedule::Schedule& 
 }
 
 executor::Executor& Job::forward_executor(nn::Mode mode) {
-  finish_updates();  // on a GPU they have a lane of their own, which no forward of another schedule waits for
+  finish_updates();  // on a GPU they have a separate lane, which no forward of another schedule waits for
   share_choice_biases();
   auto& slot = mode == nn::Mode::evaluate ? evaluator_ : inferrer_;
   if (!slot) slot = make_forward(forward_schedule_, mode);

@@ -26,7 +26,7 @@ class JobLinks {
   [[nodiscard]] const mpi::Communicator& communicator(const executor::Link& link) const {
     return groups_.at(link.group, communicator_lane(link.lane));
   }
-  /// What transports hold now to bring bytes together in; charged to `communication`, beside pipeline slots.
+  /// Staging memory of transports; charged to `communication`, as are pipeline slots.
   [[nodiscard]] Bytes staging() const { return {staging_->load()}; }
 
  private:

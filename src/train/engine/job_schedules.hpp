@@ -12,7 +12,7 @@
 
 namespace trireme::train {
 
-/// What one rank of a job holds and does.
+/// Model and schedules of one rank of a job.
 struct JobSchedules {
   model::Model held;                  ///< with a pipeline, this rank's blocks only
   std::optional<model::Model> whole;  ///< with a pipeline

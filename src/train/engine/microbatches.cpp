@@ -25,7 +25,7 @@ at::Tensor on_device(at::Tensor tokens, at::Device device) {
   return tokens.pin_memory().to(device, /*non_blocking=*/true);
 }
 
-/// What a context rank has of [B*T] values on the host: [B*T / ranks].
+/// Part of a context rank in [B*T] values on the host: [B*T / ranks].
 at::Tensor part_of(const at::Tensor& whole, std::int64_t sequences, const model::ContextPart& part) {
   invariant(whole.is_cpu(), "sequences are divided on the host");
   const std::int64_t seq_len = whole.size(0) / sequences, run = part.run(seq_len);

@@ -15,10 +15,10 @@ namespace trireme::train {
 [[nodiscard]] nn::Microbatch microbatch_of(const data::MicrobatchTokens& tokens, const config::RunConfig& config,
                                            double loss_scale, at::Device device, const model::ContextPart& part = {});
 
-/// Gives a microbatch of the step the weights of what is added to the cross-entropy.
+/// Gives a microbatch of the step the weights of losses added to the cross-entropy.
 void add_losses(const config::RunConfig& config, nn::Microbatch& microbatch);
 
-/// One row of any length with targets, a text whose documents are not told apart. row: outlives the microbatch.
+/// One row of any length with targets, a text whose documents are not distinguished. row: outlives the microbatch.
 [[nodiscard]] nn::Microbatch row_of(const data::MicrobatchTokens& row, at::Device device);
 
 /// The tokens from `past` on of rows of which the ones before are in a key/value cache. tokens: [B, T], int32.

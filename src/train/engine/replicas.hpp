@@ -17,7 +17,7 @@ namespace trireme::train {
 /// Dp ranks whose bits are not those of the other replicas of their shard.
 struct Drift {
   std::vector<int> wrong;      ///< most replicas of their shard hold other bits, and agree on them
-  std::vector<int> undecided;  ///< no such majority: one of these is wrong, and bits do not tell which
+  std::vector<int> undecided;  ///< no such majority: one of these is wrong, and the bits do not show which
   friend bool operator==(const Drift&, const Drift&) = default;
 };
 
@@ -25,7 +25,7 @@ struct Drift {
 /// not a single rank; so two replicas never decide. digests: by dp rank.
 [[nodiscard]] Drift compare_replicas(const mesh::Mesh& mesh, const std::vector<std::uint64_t>& digests);
 
-/// What to say of a drift; empty when there is none. name: of a dp rank.
+/// Message for a drift; empty when there is none. name: of a dp rank.
 [[nodiscard]] std::string to_text(const Drift& drift, const mesh::Mesh& mesh,
                                   const std::function<std::string(int dp_rank)>& name);
 

@@ -21,9 +21,7 @@ std::string checkpoint_before(const config::Checkpoint& options, std::int64_t st
   if (path.empty() && named) path = options.resume;
   if (path.empty()) return "There is no checkpoint of before.";
   return fmt::format(
-      "The last checkpoint before them is {}: resume from it, or from an earlier one, by "
-      "checkpoint.resume.",
-      path);
+      "The last checkpoint before them is {}: resume from it, or from an earlier one, by checkpoint.resume.", path);
 }
 
 }  // namespace

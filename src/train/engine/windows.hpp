@@ -10,7 +10,7 @@ namespace trireme::train {
 
 struct JobOptions;
 
-/// What gathers and reductions read and write lies in memory of this kind where it can be a window; absent: any will
+/// Kind of memory of buffers for gathers and reductions, where it can be a window; absent: any will
 /// do.
 [[nodiscard]] store::Allocate memory_of_windows(const JobOptions& options);
 

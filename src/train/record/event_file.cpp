@@ -34,7 +34,7 @@ void put(std::string& out, T value) {
   for (std::size_t byte = 0; byte < sizeof(T); ++byte) out += static_cast<char>(value >> (8 * byte));
 }
 
-/// Seven bits a byte, lowest first; all but the last byte have their highest bit set.
+/// Seven bits a byte, lowest first; all except the last byte have their highest bit set.
 void put_varint(std::string& out, std::uint64_t value) {
   for (; value >= 0x80; value >>= 7) out += static_cast<char>(value | 0x80);
   out += static_cast<char>(value);

@@ -9,8 +9,8 @@
 namespace trireme::train {
 
 /// A file that records are appended to without ever ending the run. What cannot be written (a full disk, a quota) is
-/// kept in memory and written, in order and byte for byte, as soon as there is space: a warning says when that begins,
-/// a line when it is over.
+/// kept in memory and written, in order and byte for byte, as soon as there is space, with a warning when that begins
+/// and a line when it ends.
 class LogFile {
  public:
   enum class Begin { empty, append };
@@ -19,7 +19,7 @@ class LogFile {
   LogFile(std::string path, Begin begin, std::string what, std::size_t most_kept_bytes = std::size_t{64} << 20);
   LogFile(const LogFile&) = delete;
   LogFile& operator=(const LogFile&) = delete;
-  /// Tries once more to write what is left, and warns if it cannot.
+  /// Tries again to write the remaining lines, and warns if it cannot.
   ~LogFile();
 
   /// Where it can be written, the record has reached the file when the call returns. Never throws.
@@ -36,11 +36,11 @@ class LogFile {
   std::deque<std::string> kept_;
   std::size_t kept_bytes_ = 0;
   std::size_t written_ = 0;  ///< bytes of the first kept record that are in the file already
-  bool behind_ = false;      ///< a warning has said so
+  bool behind_ = false;      ///< a warning was logged
   std::int64_t late_ = 0, dropped_ = 0;
 };
 
-/// Throws WriteError when `path` is a FIFO: to open it would wait for somebody at its other end.
+/// Throws WriteError when `path` is a FIFO: to open it would wait for a reader.
 void refuse_fifo(const std::string& path);
 
 }  // namespace trireme::train

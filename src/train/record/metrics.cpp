@@ -209,7 +209,7 @@ void require_regular(const std::string& path) {
   if (!found.kind.empty()) throw WriteError(fmt::format("{}: {}; move it away", path, found.problem()));
 }
 
-/// What stays of `file`, in order; parts that touch are one.
+/// Remaining parts of `file`, in order; adjacent parts are merged.
 std::vector<Kept> parts_to_keep(const io::File& file, std::int64_t keep_steps, KeptLines& lines) {
   std::vector<Kept> parts;
   std::int64_t begin = 0;

@@ -70,7 +70,7 @@ struct EvalRow {
 [[nodiscard]] std::string to_json(const StepRow& row);
 [[nodiscard]] std::string to_json(const EvalRow& row);
 
-/// What seldom changes, as the rows so far had it: text by key.
+/// Seldom changing values of the rows so far: text by key.
 using LastWritten = std::map<std::string, std::string>;
 /// The row without those of flop_rule, gemm, memory_peak_op, comm_bytes and comm_calls that `last` has alike; notes the
 /// others there. An absent key has the value of the row before.
@@ -80,7 +80,7 @@ using LastWritten = std::map<std::string, std::string>;
 /// know them. sets: the named validation sets.
 [[nodiscard]] std::string with_evaluation_keys(std::string row, const std::vector<std::string>& sets);
 
-/// What a metrics.jsonl has of the first steps of a run.
+/// Rows of a metrics.jsonl for the first steps of a run.
 struct KeptLines {
   std::int64_t lines = 0;
   std::int64_t evaluated_step = 0;  ///< the last one with an evaluation; 0: none

@@ -27,14 +27,14 @@ class RunPeaks {
 /// did not. use: of that step.
 [[nodiscard]] std::string over_budget_warning(Bytes budget, const device::SpaceUse& use);
 
-/// Says once in a run that a step was over the budget: on CPUs it bounds what is planned and not what is taken.
+/// Warns once in a run that a step was over the budget: on CPUs it bounds planned bytes, not allocations.
 class BudgetWatch {
  public:
   explicit BudgetWatch(std::optional<Bytes> budget) : budget_(budget) {}
   void look(const device::SpaceUse& use);
 
  private:
-  std::optional<Bytes> budget_;  ///< nothing: none, or said
+  std::optional<Bytes> budget_;  ///< nothing: none, or reported
 };
 
 }  // namespace trireme::train

@@ -79,7 +79,7 @@ void Recorder::add_step(Job& job, std::int64_t step, std::optional<double> own_s
   reports_.retry();
 }
 
-/// Keeps the spans of the steps that are asked for; a lane's work ahead belongs to the step it is for.
+/// Keeps the spans of the requested steps; a lane's work ahead belongs to the step it is for.
 void Recorder::take_spans(Job& job, std::int64_t step) {
   for (const timeline::Span& span : job.executor().timeline().take())
     if (traces(first_step_ + span.step)) spans_.push_back(span);

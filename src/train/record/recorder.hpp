@@ -16,11 +16,11 @@
 
 namespace trireme::train {
 
-/// What a run leaves in run.output besides checkpoints: rows, traces, the memory snapshot, step times. Once it has
+/// Files of a run in run.output other than checkpoints: rows, traces, the memory snapshot, step times. Once it has
 /// begun, nothing here ends the run: what cannot be written waits for space (`LogFile`, `ReportFiles`).
 class Recorder {
  public:
-  /// Begins to record memory where a snapshot is asked for: before the job allocates any. config and world outlive
+  /// Begins to record memory where a snapshot is requested: before the job allocates any. config and world outlive
   /// this.
   Recorder(const config::RunConfig& config, const mpi::Communicator& world);
 

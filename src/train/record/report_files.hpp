@@ -8,7 +8,7 @@
 
 namespace trireme::train {
 
-/// Whole files beside a run (traces, step times, the memory snapshot) that never end it. One that cannot be written is
+/// Whole files of a run (traces, step times, the memory snapshot) that never end it. One that cannot be written is
 /// kept in memory, with a warning, and tried again; a reader finds the old file or the new one.
 class ReportFiles {
  public:
@@ -16,10 +16,10 @@ class ReportFiles {
   explicit ReportFiles(std::size_t most_kept_bytes = std::size_t{256} << 20) : most_kept_bytes_(most_kept_bytes) {}
   ReportFiles(const ReportFiles&) = delete;
   ReportFiles& operator=(const ReportFiles&) = delete;
-  /// Tries once more, and warns of what is lost.
+  /// Tries again, and warns of lost files.
   ~ReportFiles();
 
-  /// Writes `text` as the file at `path`, in place of what was there or is still kept for it. Never throws.
+  /// Writes `text` as the file at `path`, and replaces a former text that is there or pending. Never throws.
   void write(const std::string& path, std::string text);
   /// Tries again what is kept, once a second at most.
   void retry();

@@ -21,7 +21,7 @@ class RowFiles {
   /// key that the run can write. Never throws: see LogFile.
   void append(const StepRow& row);
   void append(const EvalRow& row);
-  /// What metrics.jsonl had of the first `keep_steps` steps.
+  /// Rows of metrics.jsonl for the first `keep_steps` steps.
   [[nodiscard]] const KeptLines& kept() const { return metrics_.kept(); }
 
  private:

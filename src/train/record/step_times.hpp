@@ -16,7 +16,7 @@ namespace trireme::train {
 using RankName = std::function<std::string(int rank)>;
 
 /// How long one rank's own part of its steps took, waiting for other ranks left out: all ranks end a step together, and
-/// only this tells who was slow. A histogram: bucket i holds times up to `upper_seconds(i)`.
+/// only this shows the slow rank. A histogram: bucket i holds times up to `upper_seconds(i)`.
 class StepTimes {
  public:
   static constexpr int buckets = 100;
@@ -45,7 +45,7 @@ struct Slowest {
 };
 [[nodiscard]] std::optional<Slowest> slowest(const std::vector<StepTimes>& by_rank);
 
-/// What to say of a straggler.
+/// Message for a straggler.
 [[nodiscard]] std::string to_text(const Slowest& slowest, const RankName& name);
 
 /// The histograms of all ranks as JSON, for step_times.json.

@@ -32,7 +32,7 @@ std::string Checkpointing::mark() {
   return "";
 }
 
-/// Before a save: what could not be marked, and a mark of another future.
+/// Before a save: failed marks, and a mark of an abandoned branch.
 void Checkpointing::put_mark_right() {
   if (std::exchange(forgets_best_, false)) checkpoint::forget_best(job_.config().checkpoint.directory);
   if (unmarked_) (void)mark();

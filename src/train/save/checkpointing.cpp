@@ -49,7 +49,7 @@ std::vector<std::string> lines_of(const std::string& text) {
   return lines;
 }
 
-/// What exports say of generation where the run begins: `model.from` goes before data.seq_len and the tokenizer.
+/// Settings of generation in exports where the run begins: `model.from` goes before data.seq_len and the tokenizer.
 huggingface::HfWriteOptions first_export_options(const config::RunConfig& config) {
   const huggingface::HfWriteOptions options = export_options(config);
   if (config.model.from.empty()) return options;
@@ -149,7 +149,7 @@ void Checkpointing::keep_generation(const std::string& path, const checkpoint::M
     generation_ = checkpoint::generation_metadata(with_given(options, given));
 }
 
-/// Refuses other data than the run was trained on, or begins at their first sample where the run file says so.
+/// Refuses other data than the run was trained on, or begins at their first sample where the run file allows it.
 void Checkpointing::check_data(const std::string& path, checkpoint::State& state) const {
   if (state.data.empty()) return;  // imported: trained on none
   const bool restarts = job_.config().checkpoint.data == config::DataOnResume::restart;
@@ -178,8 +178,7 @@ void Checkpointing::check_data(const std::string& path, checkpoint::State& state
   restart("training data changed");
 }
 
-/// What of the run file is another than when the checkpoint was saved, and was not refused: it is in force from here
-/// on.
+/// Logs the keys of the run file that differ from the checkpoint and were not refused: they are in force after it.
 void Checkpointing::say_what_changed(const std::string& saved) const {
   if (world_.rank() != 0 || saved.empty()) return;
   const std::vector<std::string> lines = changed_settings(saved, config::print_run_file(job_.config()));

@@ -59,7 +59,7 @@ void EmergencySave::close() {
     waits = takes_part_;
     wake_.notify_all();
   }
-  // A rank that waits for the others has to hear from them.
+  // A rank that waits for the others needs their messages.
   if (mpi::any_rank(ending_, waits)) {
     const std::scoped_lock lock(mutex_);
     takes_part_ = true;

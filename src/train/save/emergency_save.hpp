@@ -15,7 +15,7 @@ namespace trireme::train {
 
 /// Saves the last finished step while the next one runs, for a signal that a kill follows sooner than a long step ends
 /// (Ctrl-C under mpirun). Masters and moments hold still until a step's first update, which waits while they are
-/// written. On a thread and a communicator of its own: all ranks save the same step, or none does, whatever the
+/// written. On a separate thread and communicator: all ranks save the same step, or none does, whatever the
 /// training is at.
 class EmergencySave {
  public:
@@ -38,7 +38,7 @@ class EmergencySave {
 
   /// This rank may be killed soon. Nothing comes of it before every rank has called it. From any thread.
   void request();
-  /// Nothing is saved from now on. Collective over the world; nothing is offered.
+  /// Ends saving. Collective over the world; nothing is offered.
   void close();
 
  private:

@@ -22,7 +22,7 @@
 namespace trireme::train {
 namespace {
 
-/// Gathers block after block as their parameters are asked for, in the whole model's order.
+/// Gathers block after block as their parameters are requested, in the whole model's order.
 class Gatherer {
  public:
   explicit Gatherer(Job& job) : job_(job) {}
@@ -42,7 +42,7 @@ class Gatherer {
     return parameter_;
   }
 
-  /// Takes part in the gathers that are left, when nobody asks for more: other ranks count on them.
+  /// Takes part in the remaining gathers, which other ranks need.
   void skip_the_rest() {
     for (int b = now_ ? now_->value + 1 : 0; b < job_.whole_model().param_blocks(); ++b) gather(ParamBlock{b});
   }
@@ -61,7 +61,7 @@ class Gatherer {
 };
 
 /// The same file whatever ranks the experts were divided over: parameters in the order of the undivided model, which
-/// asks for block after block as well.
+/// requests block after block as well.
 void write_undivided(Job& job, const std::string& directory, const huggingface::HfWriteOptions& options,
                      Gatherer& gatherer) {
   std::map<std::string_view, model::ParamRef> places;

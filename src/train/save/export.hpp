@@ -9,11 +9,11 @@
 namespace trireme::train {
 
 /// Writes the job's weights as a Hugging Face directory, in the compute dtype. Collective over the job, lanes at rest;
-/// rank 0 writes, one block of parameters in its memory at a time, as its `options` say. Throws on rank 0, when all
+/// rank 0 writes, one block of parameters in its memory at a time, by its `options`. Throws on rank 0, when all
 /// have taken part.
 void export_huggingface(Job& job, const std::string& directory, const huggingface::HfWriteOptions& options);
 
-/// Removes what earlier jobs have left of exports beside checkpoints, whose names no later one uses. To be called under
+/// Removes partial exports of checkpoints by earlier jobs, whose names no later one uses. Call it under
 /// the lock of `output`.
 void remove_unfinished_exports(const std::string& output);
 

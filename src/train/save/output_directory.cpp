@@ -24,7 +24,7 @@ namespace {
 
 std::string metrics_of(const config::RunConfig& config) { return fs::path(config.run.output) / "metrics.jsonl"; }
 
-/// What an earlier run has left in the directories of this one.
+/// Files of an earlier run in the directories of this one.
 struct Earlier {
   bool ran, saved;
 };

@@ -13,8 +13,8 @@
 
 namespace trireme::train {
 
-/// What a run saves: checkpoints and exports. Both are work on files, which is supervised; the first rank prints what
-/// became of them. Everything is collective over the job, lanes at rest.
+/// Saves checkpoints and exports. Both are work on files, which is supervised; the first rank prints their
+/// results. Everything is collective over the job, lanes at rest.
 class Saver {
  public:
   /// job, supervision and output outlive this. threads: of a rank, on which bits depend.
@@ -36,7 +36,7 @@ class Saver {
   void save_in_step(const checkpoint::State& state);
   /// An evaluation at `state` has this loss: see `Checkpointing::offer_best`.
   void offer_best(const checkpoint::State& state, const checkpoint::Best& offered);
-  /// Exports the weights at the end of the run, where the run file asks for it.
+  /// Exports the weights at the end of the run, where the run file requests it.
   void export_at_end(const checkpoint::State& state);
   /// Waits for the save that is under way. Throws WriteError when the newest one failed.
   void finish(const checkpoint::State& state);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How checkpoints of a run are saved: at once, beside the training, within a step.
+// Saves of checkpoints: at once, concurrently with the training, within a step.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -18,7 +18,7 @@
 
 namespace trireme::train {
 
-/// Says that a save failed and that the run continues; it is looked at again when the run ends.
+/// Logs that a save failed and that the run continues; it is checked again when the run ends.
 void Checkpointing::failed(std::int64_t step, const std::exception& error) {
   failure_ = error.what();
   ++failed_saves_;
@@ -26,7 +26,7 @@ void Checkpointing::failed(std::int64_t step, const std::exception& error) {
   if (world_.rank() == 0) log::error(fmt::format("saving step {} failed, training continues: {}", step, failure_));
 }
 
-/// Ends a run that asks for regular saves of which none ever succeeded. All ranks have seen the same saves. A best
+/// Ends a run with regular saves of which none ever succeeded. All ranks have seen the same saves. A best
 /// checkpoint that cannot be saved is offered again by the next evaluation.
 void Checkpointing::abort_where_nothing_is_ever_saved() const {
   constexpr int most = 3;
@@ -38,7 +38,7 @@ void Checkpointing::abort_where_nothing_is_ever_saved() const {
       failed_saves_, failure_));
 }
 
-/// The end of what was written beside the training; waits for it.
+/// Waits for the save that is written concurrently with the training.
 std::string Checkpointing::take_background() {
   const checkpoint::Ended end = background_.take();
   save_seconds_ = std::max(save_seconds_, end.seconds);
@@ -96,7 +96,7 @@ std::string Checkpointing::save_in_step(const checkpoint::State& state) {
   }
 }
 
-/// With what the training knows besides its step and its place in the data.
+/// Adds state of the training other than its step and its place in the data.
 checkpoint::State Checkpointing::completed(checkpoint::State state) const {
   const config::RunConfig& config = job_.config();
   state.updates = job_.updates();

@@ -40,14 +40,14 @@ Stopping::Stopping(const config::RunConfig& config, const mpi::Communicator& wor
                     config.checkpoint.keep_best ? "only the best checkpoint" : "nothing"));
 }
 
-/// Launchers send SIGTERM before they kill. Whoever sends another signal leaves the time that a step takes.
+/// Launchers send SIGTERM before they kill. Other signals leave the time of a step.
 void Stopping::heard(int signal) {
   EmergencySave* const emergency = emergency_;
   if (signal == SIGTERM && emergency != nullptr) emergency->request();
   announce(signal);
 }
 
-/// A launcher may leave a step less time than it takes: whoever sent the signal learns at once what happens.
+/// A launcher may leave a step less time than it takes: the reaction to the signal is logged at once.
 void Stopping::announce(int signal) {
   if (world_.rank() != 0 || announced_.test_and_set()) return;
   const double seconds = step_seconds_;

@@ -22,11 +22,11 @@ class Stopping {
   /// world: outlives this. stop_command: what stops a run safely, for who sends other signals.
   Stopping(const config::RunConfig& config, const mpi::Communicator& world, std::string stop_command);
 
-  /// On the first rank: from now on the end of the job counts. rank_bytes: what a rank writes in a save.
+  /// On the first rank: starts to observe the end of the job. rank_bytes: what a rank writes in a save.
   void watch_time(std::optional<double> before_limit, std::int64_t rank_bytes) {
     time_limit_.emplace(before_limit, rank_bytes);
   }
-  /// From now on it is told of signals that a kill may follow soon. save: outlives this.
+  /// Notifies `save` of signals that a kill may follow soon. save: outlives this.
   void tell(EmergencySave& save) { emergency_ = &save; }
   /// How long things took; the longest counts.
   void took(const supervise::Durations& durations);

@@ -9,7 +9,7 @@
 
 namespace trireme::train {
 
-/// What a person wants to know before the first step: the batch job, model size, mesh, batch, policy, bytes per rank by
+/// Lines before the first step: the batch job, model size, mesh, batch, policy, bytes per rank by
 /// category, device, threads, data, saves. samples: of all training files.
 [[nodiscard]] std::string banner(const Job& job, const Environment& environment, const kernels::GemmChoice& gemm,
                                  std::int64_t samples);

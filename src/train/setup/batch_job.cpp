@@ -62,7 +62,7 @@ std::string too_few_cores(const BatchJob& job, const mpi::Topology& topology, in
                         "The node has {}. Bind each rank to separate cores (mpirun --map-by slot:PE=N "
                         "--bind-to core, srun --cpu-bind=cores), or set device.threads.",
                         topology.open_cores);
-  if (threads == 1) return "";  // more ranks than cores: only a launcher that is told to oversubscribe starts them
+  if (threads == 1) return "";  // more ranks than cores: only a launcher with oversubscription starts them
   const std::string text = shortage(topology.node_ranks, cores, "the node gives them");
   if (text.empty()) return "";
   const std::int64_t most = cores / std::max(1, topology.node_ranks);

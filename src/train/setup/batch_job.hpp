@@ -14,13 +14,13 @@ namespace trireme::train {
 using Variable = std::function<std::string(std::string_view name)>;
 [[nodiscard]] std::string environment_variable(std::string_view name);
 
-/// What Slurm says of the job that this process is part of.
+/// Slurm's settings of the job of this process.
 struct BatchJob {
   std::string id;     ///< "" outside of Slurm
   std::string array;  ///< "12_3" for task 3 of array 12; "" otherwise
   std::string nodes;  ///< "n[1-2]"
   std::int64_t restart_count = 0;
-  std::int64_t node_cores = 0;  ///< CPUs that the job has on this node; 0: not said
+  std::int64_t node_cores = 0;  ///< CPUs that the job has on this node; 0: unknown
 };
 [[nodiscard]] BatchJob batch_job(const Variable& variable = environment_variable);
 

@@ -19,7 +19,7 @@ namespace {
 using config::Backend;
 using config::DeviceType;
 
-/// What is computed on the host only.
+/// Features that are computed on the host only.
 void refuse_without_device_kernel(const config::RunConfig& config) {
   if (config.model.experts > kernels::most_experts_on_gpu)
     throw EnvironmentError(fmt::format(
@@ -71,8 +71,8 @@ ComputeDevice decided(const config::RunConfig& config, const device::GpuProbe& p
     if (wants_nccl)
       throw EnvironmentError(fmt::format(
           "comm.backend = \"nccl\" moves tensors on GPUs only, and without a GPU those of every group lie in host "
-          "memory: "
-          "the first is all_gather over the group shard, of device type cpu ({}). Set comm.backend = \"auto\".",
+          "memory: the first is all_gather over the group shard, of device type cpu ({}). Set comm.backend = "
+          "\"auto\".",
           ranks.why_without));
     if (config.device.type == DeviceType::cpu || probe.gpus.empty()) return {};
     return {.remark =

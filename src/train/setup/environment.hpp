@@ -12,7 +12,7 @@
 
 namespace trireme::train {
 
-/// What a run computes on: found and agreed on before its job is built.
+/// Hardware of a run: found and agreed on before its job is built.
 struct Environment {
   BatchJob batch_job;
   mpi::Topology topology;

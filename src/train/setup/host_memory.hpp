@@ -7,7 +7,7 @@
 namespace trireme::train {
 
 /// Throws EnvironmentError where what a run on a GPU keeps in host memory, whose pages are locked, is more than the
-/// node has left: the kernel would end a process while they are locked, and say so in its own log only.
+/// node has left: the kernel would end a process while they are locked, and report it in its own log only.
 void check_host_memory(const planner::Memory& memory, int node_ranks, Bytes available);
 
 }  // namespace trireme::train

@@ -20,7 +20,7 @@ namespace {
 /// The sizes of a group's parts that lie in one NVLink domain each, the largest first; empty where no rank has NVLink.
 using Parts = std::vector<int>;
 
-/// Groups that lie alike.
+/// Groups with the same placement.
 struct Alike {
   int groups = 0;
   std::vector<std::vector<Rank>> first;  ///< of them

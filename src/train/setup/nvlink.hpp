@@ -15,8 +15,8 @@ namespace trireme::train {
 [[nodiscard]] std::string nvlink_domain(const device::Gpu& gpu);
 
 /// How the shard groups, whose ranks gather and reduce every block, lie over NVLink domains: a line for all groups that
-/// lie alike, with their number and the ranks of the first of them; few lines for any number of ranks. domains: of
-/// every rank, empty where a GPU has no NVLink. Empty for groups of one rank.
+/// have the same placement, with their number and the ranks of the first of them; few lines for any number of ranks.
+/// domains: of every rank, empty where a GPU has no NVLink. Empty for groups of one rank.
 [[nodiscard]] std::vector<std::string> nvlink_lines(const mesh::Mesh& mesh, std::span<const std::string> domains);
 
 /// Logs that on rank 0. Collective over `world`.

@@ -11,7 +11,7 @@
 
 namespace trireme::train {
 
-/// Knows the ops of the step in words, and tells supervision and the last message of a dying rank which of them begins.
+/// Names the ops of the step, and reports the one that begins to supervision and to the last message of a failing rank.
 class OpWatch {
  public:
   /// supervision: outlives this.

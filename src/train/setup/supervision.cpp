@@ -13,7 +13,7 @@
 namespace trireme::train {
 namespace {
 
-/// A collective has its own deadline and knows what it waits for, so it reports first.
+/// A collective has its own deadline and its peers, so it reports first.
 constexpr double watchdog_share = 1.25;
 
 /// One rank looks.

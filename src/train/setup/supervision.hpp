@@ -16,7 +16,7 @@ namespace trireme::train {
 /// that work on files, and the deadlines of all that waits for other ranks.
 class Supervision {
  public:
-  /// Watches from now on. Collective over `world`; config outlives this.
+  /// Starts to watch. Collective over `world`; config outlives this.
   Supervision(const config::RunConfig& config, const mpi::Communicator& world);
 
   /// The ranks of the run. What waits on it, or on what is made from it, waits no longer than while anything moves:

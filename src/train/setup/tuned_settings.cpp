@@ -97,7 +97,7 @@ std::optional<config::Sync> saved_policy(const config::RunConfig& config, const 
   } catch (const io::ReadError&) {
     throw;
   } catch (const Error&) {
-    return std::nullopt;  // said where the checkpoint is loaded
+    return std::nullopt;  // reported where the checkpoint is loaded
   }
 }
 

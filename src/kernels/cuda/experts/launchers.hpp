@@ -33,7 +33,7 @@ struct TokensOfSequences {
 /// loads: [sequences, E], how often the tokens chose each expert in each sequence.
 void sequence_loads(const std::int32_t* experts, const TokensOfSequences& of, std::int64_t sequences,
                     const Router& router, float* loads);
-/// loads: those of all tokens of each sequence, whoever has them; null where balance is 0. losses: [2, N], balance and
+/// loads: those of all tokens of each sequence, on all ranks; null where balance is 0. losses: [2, N], balance and
 /// z of each token; null where both scales are 0.
 struct RouterBackward {
   const float *d_weights, *logits;

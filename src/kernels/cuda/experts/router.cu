@@ -19,7 +19,7 @@ __device__ inline double sum_over_warp(double value) {
 
 __device__ inline int lane_here() { return static_cast<int>(threadIdx.x) % warp_lanes; }
 
-/// The largest of some logits, and the sum of the exponentials of all beside it.
+/// The largest of some logits, and the sum of the exponentials of the others.
 struct Partition {
   double largest, sum;
   __device__ double share(float logit) const { return exp(static_cast<double>(logit) - largest) / sum; }
@@ -40,7 +40,7 @@ __device__ inline double score_of(float logit, const Router& router, const Parti
   return router.sigmoid ? sigmoid_of(logit) : partition.share(logit);
 }
 
-/// What a token's weights are divided by.
+/// Divisor of a token's weights.
 __device__ inline double weight_divisor(const float* logits, const std::int32_t* chosen, const Router& router,
                                         const Partition& partition) {
   if (!router.normalized) return 1;

@@ -83,7 +83,7 @@ __global__ void __launch_bounds__(row_threads, row_blocks)
     if (threadIdx.x == 0) losses.put_none(n_row);
     return;
   }
-  const float logit = static_cast<float>(row[target]);  // before block_reduce: nobody has written to the row yet
+  const float logit = static_cast<float>(row[target]);  // before block_reduce: no thread has written to the row yet
   const Two s = softmax_of<n>(row, logits.width, scratch);
   if (threadIdx.x == 0) losses.put(n_row, s.b, logit, s.a, z_loss);
   if (gradient) turn_row<n>(row, logits.width, Turn(s, logit, scale, z_loss, target));

@@ -5,7 +5,7 @@
 
 #include "kernels/cuda/block.cuh"
 
-/// What the kernels of the loss share: a row's softmax while its logits come by, and the logits' gradient.
+/// Shared by kernels of the loss: a row's softmax in one pass over its logits, and the logits' gradient.
 namespace trireme::kernels::cuda {
 
 /// a: the largest so far, never below the least finite number, so that differences are never NaN by themselves;
@@ -29,7 +29,7 @@ __device__ Two joined(Two s, const Pack<T, n> (&x)[packs]) {
   return {top, sum};
 }
 
-/// What turns a row's logits into their gradient, scale * (softmax * (1 + 2 * z_loss * logsumexp) - onehot).
+/// Converts a row's logits into their gradient, scale * (softmax * (1 + 2 * z_loss * logsumexp) - onehot).
 struct Turn {
   float top, factor, of_target;
   std::int64_t column;  ///< the target's; may lie outside the row
