@@ -12,7 +12,7 @@ struct LibraryVersion {
   std::string_view version;
 };
 
-/// What this program was built from and how: for `--version`, `doctor`, the start banner and checkpoints.
+/// Sources, compiler and settings of this build: for `--version`, `doctor`, the start banner and checkpoints.
 struct BuildInfo {
   std::string_view version;     ///< of Trireme, such as "0.1.0"
   std::string_view git_hash;    ///< of the commit, with "-dirty" for uncommitted changes; "unknown" outside git

@@ -24,7 +24,7 @@ enum class ExitCode : int {
 };
 
 /// An error a person can act on: what was found, what is allowed, what to do about it.
-/// `what()` is the whole message; the exit code says which kind of trouble it is.
+/// `what()` is the whole message; the exit code is its category.
 class Error : public std::runtime_error {
  public:
   Error(ExitCode code, const std::string& message) : std::runtime_error(message), code_(code) {}

@@ -6,7 +6,7 @@
 
 namespace trireme::fault {
 
-/// Says which rank and step this process is at, so that a fault can be aimed. Rank -1: any.
+/// Sets the rank and step of this process, at which a fault can be aimed. Rank -1: any.
 void set_rank(int rank);
 void set_step(long step);
 /// The step that the calling thread works for, if another than the process's: a checkpoint's writer lags behind.
@@ -18,7 +18,7 @@ void set_step_of_thread(long step);
 /// when a value fault is to be applied here. Throws ConfigError when the variable does not parse.
 bool point(std::string_view name);
 
-/// Takes `text` from now on for what TRIREME_FAULT says; "" disarms.
+/// Replaces the text of TRIREME_FAULT; "" disarms.
 void arm(std::string text);
 
 /// True when something is to break: `train` warns.

@@ -5,7 +5,7 @@
 
 namespace trireme {
 
-/// What the operands of matrix products are rounded to before they are multiplied: 8 bits, with a scale for each row,
+/// Rounding of the operands of matrix products before they are multiplied: 8 bits, with a scale for each row,
 /// for each 32 elements (MX), or for all of an operand.
 enum class Fp8 : std::uint8_t { none, rowwise, mx, tensorwise };
 

@@ -18,7 +18,7 @@ inline constexpr std::size_t cache_line = 64;  ///< bytes
 /// Prefetch distance: memory answers within the time that this much takes, and no CPU reads so far ahead by itself.
 inline constexpr std::int64_t prefetch_distance = 256;  // elements
 
-/// Prefetches `count` elements from `prefetch_distance` after `at`; `write` says whether they will be written. Never
+/// Prefetches `count` elements from `prefetch_distance` after `at`; `write`: whether they will be written. Never
 /// faults.
 template <std::int64_t count, bool write, class Element>
 [[gnu::always_inline]] inline void prefetch(const Element* at) {

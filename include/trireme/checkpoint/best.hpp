@@ -22,7 +22,8 @@ struct Best {
   friend bool operator==(const Best&, const Best&) = default;
 };
 
-/// What `directory` holds of a run that is at step `until`; nothing without it, or when its checkpoint is gone.
+/// The best checkpoint in `directory` of a run that is at step `until`; nothing without it, or when its checkpoint is
+/// gone.
 [[nodiscard]] std::optional<Best> find_best(const std::string& directory, std::int64_t until);
 
 /// Makes the committed checkpoint of `best.step` the best one; a kill in between leaves the one before. Warns where

@@ -28,19 +28,19 @@ struct Found {
 /// Reads COMMIT, index.h5 against its checksum, and the manifest; looks for every shard file and its size. Throws
 /// CheckpointError naming the file and what is wrong, ReadError when the system cannot read one.
 [[nodiscard]] Manifest open_checkpoint(const std::string& path);
-/// The same without the shard files: whoever wrote one looks at it with `check_file`, so that no rank looks at all of
+/// The same without the shard files: the writer of each checks it with `check_file`, so that no rank checks all of
 /// them.
 [[nodiscard]] Manifest open_manifest(const std::string& path);
 void check_file(const std::string& path, const SavedFile& file);
 /// Throws CheckpointError, with what to give instead, where `path` is nothing that a save began.
 void require_checkpoint(const std::string& path);
-/// The manifest, as the JSON that `parse_manifest` reads: for one rank that reads and many that are told.
+/// The manifest, as the JSON that `parse_manifest` reads: for one rank that reads and many that receive it.
 [[nodiscard]] std::string open_manifest_text(const std::string& path);
 /// Where the manifest lies, for messages: "<path>/index.h5".
 [[nodiscard]] std::string index_path(const std::string& path);
 
-/// Removes what saves that never came to their end, and removals, have left behind: only for whoever holds the
-/// directory's lock, or it may be another run's save that is under way. Warns of what cannot be removed.
+/// Removes files of interrupted saves and removals. The caller holds the directory's lock: else they may belong to
+/// another run's save in progress. Warns of what cannot be removed.
 void clean_leftovers(const std::string& directory);
 
 /// Gives every checkpoint of a step after `step` another name, `set-aside-<n>-<its name>`: a run that went back to an
@@ -50,7 +50,7 @@ void set_aside_newer(const std::string& directory, std::int64_t step);
 /// Removes one checkpoint, by another name first, so that a kill leaves no half of it. Warns of what cannot be removed.
 void remove_checkpoint(const std::string& path);
 
-/// What the run `run_id`, which has just saved `saved`, does not keep beside it when it keeps its `keep` newest
+/// Checkpoints that the run `run_id`, which has just saved `saved`, removes when it keeps its `keep` newest
 /// checkpoints, those of every `keep_every`-th step (0: none) and that of step `best`. Only what this run committed
 /// counts, and is among them. Checkpoints that end in skipped steps do not count in `keep`: the next save replaces
 /// them. in_streak: `saved` is one of them, and replaces no others. Throws ReadError.

@@ -15,10 +15,10 @@
 #include "trireme/shard/hyperslab.hpp"
 #include "trireme/shard/layout.hpp"
 
-/// What a checkpoint holds, as values. docs/checkpoints.md describes the files.
+/// Contents of a checkpoint, as values. docs/checkpoints.md describes the files.
 namespace trireme::checkpoint {
 
-/// What is saved of every parameter.
+/// Values saved for every parameter.
 enum class Quantity { parameter, first_moment, second_moment };
 inline constexpr std::array all_quantities{Quantity::parameter, Quantity::first_moment, Quantity::second_moment};
 /// The group that holds it, in every file: "model", "first_moment", "second_moment".
@@ -139,7 +139,7 @@ inline constexpr std::array format_versions{2, 3};
 /// State::skipped_in_a_row, likewise; 0 when it has none.
 [[nodiscard]] std::int64_t skipped_in_a_row_in(std::string_view json);
 
-/// Reads a manifest that anybody may have written: sizes, ranges, names and paths are checked, and that every element
+/// Reads an untrusted manifest: sizes, ranges, names and paths are checked, and that every element
 /// of every parameter is there once. Throws CheckpointError naming `name` (the file) and what is wrong.
 [[nodiscard]] Manifest parse_manifest(const std::string& name, std::string_view text);
 

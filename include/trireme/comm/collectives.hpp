@@ -36,18 +36,18 @@ class Counters;
 class Transport;
 enum class WindowUse;
 
-/// What this thread has spent in collectives since it began, waiting for others or moving bytes.
+/// Seconds that this thread has spent in collectives, waiting for other ranks or moving bytes.
 [[nodiscard]] double seconds_inside_collectives();
 
 /// Where a transport gets its staging memory: so that it is charged to the category `communication`.
-/// The memory lives as long as the pointer. The default is plain memory that nobody counts.
+/// The memory lives as long as the pointer. The default is unaccounted heap memory.
 struct StagingSource {
   std::function<std::shared_ptr<std::byte[]>(std::size_t bytes)> allocate;
   /// Charges memory that a transport maps itself (shared segments) while the token lives.
   std::function<std::shared_ptr<void>(std::size_t bytes)> charge;
 };
 
-/// What every collective of a rank reports to. All members may be absent; what is given must outlive the collectives.
+/// Observers of every collective of a rank. All members may be absent; those given must outlive the collectives.
 struct Services {
   Counters* counters = nullptr;
   mpi::FlightRecorder* recorder = nullptr;
@@ -134,7 +134,7 @@ enum class TransportChoice {
   shared_memory,  ///< throws EnvironmentError when the group does not lie within one node
 };
 
-/// What moves the bytes of `communicator`, which must outlive it: for groups that the mesh does not name. Otherwise as
+/// Transport of `communicator`, which must outlive it: for groups that the mesh does not name. Otherwise as
 /// `make_collectives`.
 [[nodiscard]] std::unique_ptr<Transport> make_transport(const mpi::Communicator& communicator,
                                                         const StagingSource& staging,

@@ -11,7 +11,7 @@
 
 namespace trireme::comm {
 
-/// What one kind of collective moved so far.
+/// Bytes and calls of one kind of collective.
 struct Traffic {
   Bytes bytes;  ///< sent from this rank by a bandwidth-optimal algorithm
   std::int64_t calls = 0;
@@ -22,7 +22,7 @@ struct Traffic {
 /// ...}}.
 using TrafficTable = std::map<std::string, std::map<std::string, Traffic, std::less<>>, std::less<>>;
 
-/// What `later` has more than `earlier`; operations without a call in between are left out.
+/// Traffic between `earlier` and `later`; operations without a call in between are left out.
 [[nodiscard]] TrafficTable difference(const TrafficTable& later, const TrafficTable& earlier);
 
 /// Bytes a bandwidth-optimal all-gather or reduce-scatter sends from one of `ranks`: (ranks - 1) / ranks of the whole.

@@ -21,7 +21,7 @@ class Communicator;
 /// Transports of tensors on a GPU.
 namespace trireme::comm {
 
-/// Pieces that keep a link busy and fit beside everything else.
+/// Pieces that keep a link busy at a small cost in memory.
 inline constexpr Bytes staged_staging{16 << 20};
 
 /// Moves the tensors of `device` in pieces through page-locked memory of the host, and there over `host`: for clusters
@@ -45,7 +45,7 @@ struct NcclSettings {
   bool bf16_wire = false;         ///< sums have bf16 on the wire: with windows their buffers are registered at start
   /// Equal on ranks that lie in one NVLink domain. Groups that span several register no windows.
   std::string nvlink_domain{};
-  mpi::FlightRecorder* recorder = nullptr;  ///< has the start among its operations; null: nobody's
+  mpi::FlightRecorder* recorder = nullptr;  ///< records the start; null: not recorded
 };
 
 /// Memory for windows on `device`, [elements], zeroed, from ncclMemAlloc, whose pages are 2 MiB; charged to `category`
@@ -105,7 +105,7 @@ struct Channels {
 /// How tensors on a GPU travel between ranks.
 enum class DeviceLink { staged, nccl };
 
-/// What moves the tensors on `device` of `communicator`'s group. host: what carries staged pieces. first: another one
+/// Transport of tensors on `device` for `communicator`'s group. host: carries staged pieces. first: another one
 /// of the same group, as in nccl_transport. Collective over it.
 [[nodiscard]] std::unique_ptr<Transport> make_device_transport(const mpi::Communicator& communicator,
                                                                c10::Device device, DeviceLink link,

@@ -30,7 +30,7 @@ struct Parts {
   [[nodiscard]] std::int64_t length(int rank) const { return std::min((rank + 1) * part, total) - begin(rank); }
 };
 
-/// What collectives do with a window.
+/// Use of a window by collectives.
 enum class WindowUse {
   gathered,  ///< all_gather fills it, on all ranks with the same, and nothing else writes it: they may have it in
              ///< common
@@ -38,7 +38,7 @@ enum class WindowUse {
   part,      ///< it holds what a rank sends or keeps
 };
 
-/// What moves the bytes of one group on one lane: MPI, shared memory, NCCL, or a test's fake. `Collectives` owns one,
+/// Moves the bytes of one group on one lane: MPI, shared memory, NCCL, or a test's fake. `Collectives` owns one,
 /// counts its calls and gives every call a `Wait`, which a transport must use for all waiting. Its collectives are
 /// called only when there are two ranks or more. Tensors lie where the step computes; on a GPU a transport works on the
 /// calling thread's current stream, and what it has launched may still be under way when a call returns.
@@ -72,12 +72,12 @@ class Transport {
   virtual bool all_reduce(float* data, std::int64_t elements, DType wire, mpi::Wait& wait);
   /// `all_gather` of a few bytes in the host's memory.
   virtual void gather_values(const std::byte* mine, std::byte* all, Parts bytes, mpi::Wait& wait);
-  /// What all_gather and reduce_scatter do in a group of one rank.
+  /// all_gather and reduce_scatter in a group of one rank.
   virtual void copy_alone(const std::byte* from, std::byte* to, std::int64_t bytes);
   virtual void sum_alone(const float* from, float* to, std::int64_t elements, bool accumulate);
   /// Lets the ranks read and write each other's `memory`, which lies where the step computes, in later calls, and
   /// shares it for as long. Collective: the same number of bytes on all ranks. False, on all ranks alike, where the
-  /// system refuses to share it: calls copy then. The default shares nothing, which nobody refuses.
+  /// system refuses to share it: calls copy then. The default shares nothing and returns true.
   virtual bool add_window(const at::Tensor& memory, WindowUse use, mpi::Wait& wait);
   /// Memory that the ranks have in common: [elements] of `type`, zeroed, not charged to any category. Whoever writes
   /// its part between calls of all_gather copies nothing in them: an all_gather out of that part, which all ranks call
@@ -85,7 +85,7 @@ class Transport {
   /// no part may change before that. Collective: the same number on all ranks. The default, and a system that refuses
   /// it on any rank or counts addresses (`ulimit -v`): an undefined tensor.
   virtual at::Tensor common_memory(std::int64_t elements, DType type, mpi::Wait& wait);
-  /// Takes over the end of a call that returned while its work is under way: the transport tells `lane` when that is
+  /// Takes over the end of a call that returned while its work is under way: the transport notifies `lane` when that is
   /// done, and keeps the deadline meanwhile. False where the call has done everything. Lane, deadline and recorder
   /// live longer than the transport.
   virtual bool ends_later(mpi::FlightLane& lane, const mpi::Operation& operation, const mpi::Deadline& deadline,

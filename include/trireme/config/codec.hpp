@@ -20,7 +20,7 @@ using Expected = std::optional<std::string>;
 /// A value as TOML; nothing when it was not given and has no default.
 using Printed = std::optional<std::string>;
 
-/// What a number must satisfy.
+/// Bounds of a number.
 struct Limits {
   double min = -std::numeric_limits<double>::infinity();
   double max = std::numeric_limits<double>::infinity();
@@ -58,7 +58,7 @@ constexpr Limits from_to_below(double min, double max) { return {.min = min, .ma
 /// Nothing when empty; `${` is written `$${`.
 [[nodiscard]] Printed print_path(const std::string& value);
 
-/// What help calls the values of a type.
+/// Name of a type's values in help.
 [[nodiscard]] inline std::string type_name(const bool& /*any*/) { return "true | false"; }
 [[nodiscard]] inline std::string type_name(const std::int64_t& /*any*/) { return "integer"; }
 [[nodiscard]] inline std::string type_name(const std::uint64_t& /*any*/) { return "integer"; }

@@ -20,7 +20,7 @@ namespace trireme::config {
 [[nodiscard]] RunConfig parse_run_file(std::string_view text, const std::string& name,
                                        const std::vector<std::string>& overrides = {});
 
-/// The effective configuration as a run file that parses to the same values: what `train` saves beside the run.
+/// The effective configuration as a run file that parses to the same values: `train` saves it with the run.
 [[nodiscard]] std::string print_run_file(const RunConfig& config);
 
 /// One line per key: section.key, default, meaning, (type). What `trireme train --help` shows.
@@ -29,7 +29,7 @@ namespace trireme::config {
 /// The same as a Markdown page: docs/run-file.md.
 [[nodiscard]] std::string options_reference();
 
-/// What depends on the number of ranks: the mesh of the ranks, and the microbatches of a step.
+/// Settings that depend on the number of ranks: the mesh, and the microbatches of a step.
 struct Resolved : mesh::Mesh {
   int accumulation = 1;
 };

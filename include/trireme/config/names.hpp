@@ -34,7 +34,7 @@ std::span<const Name<DataOnResume>> names_of(DataOnResume);
 std::span<const Name<DeviceType>> names_of(DeviceType);
 std::span<const Name<Backend>> names_of(Backend);
 
-/// What a choice is called in a run file: `to_text(SyncPolicy::automatic) == "auto"`.
+/// Name of a choice in a run file: `to_text(SyncPolicy::automatic) == "auto"`.
 template <class Choice>
 requires requires(Choice choice) { names_of(choice); }
 [[nodiscard]] std::string_view to_text(Choice choice) {

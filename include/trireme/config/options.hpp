@@ -20,7 +20,7 @@ struct Option {
   std::string key;
   std::string type;     ///< as help shows it
   std::string meaning;  ///< one line of help
-  /// Puts a value into the configuration, or says what would have been right.
+  /// Puts a value into the configuration, or returns the expected values.
   std::function<Expected(const Value&, RunConfig&)> read;
   /// The configuration's value as TOML; nothing when there is none to print.
   std::function<Printed(const RunConfig&)> print;

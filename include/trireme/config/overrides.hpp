@@ -8,7 +8,7 @@
 
 namespace trireme::config {
 
-/// What `section.key=value` overrides say, with everything else at its default: for what starts before a run file is
+/// Configuration of `section.key=value` overrides, all else at its default: used before the run file is
 /// read. Errors in them are ignored here; `load_run_file` reports them.
 [[nodiscard]] RunConfig read_overrides(const std::vector<std::string>& overrides);
 

@@ -11,12 +11,12 @@
 
 namespace trireme::config {
 
-/// What several keys must satisfy together.
+/// A condition on several keys.
 struct Rule {
   /// The keys it looks at, as "section.key". A mistake is reported where the first given one stands; the rule is not
   /// asked when one of them was refused already.
   std::vector<std::string> keys;
-  /// What is wrong and what to do about it; nothing when the rule holds.
+  /// The mistake and its remedy; nothing when the rule holds.
   std::function<std::optional<std::string>(const RunConfig&)> broken;
 };
 
@@ -35,8 +35,8 @@ constexpr std::int64_t largest_count = 1 << 16;    ///< of layers and heads, and
 constexpr std::int64_t largest_experts = 1 << 14;  ///< of a layer
 constexpr std::int64_t largest_length = 1 << 30;   ///< of a sequence
 
-/// What of a model's sizes, from a run file, a config.json or a checkpoint, is more than can be counted; nothing when
-/// all can. Sizes of 0 are not known yet.
+/// The first of a model's sizes, from a run file, a config.json or a checkpoint, that overflows; nothing when
+/// none does. Sizes of 0 are not known yet.
 [[nodiscard]] std::optional<std::string> beyond_counting(const Model& model);
 
 /// Those of models with experts, among all: losses of routers and expert ranks of a model that has none. They hold

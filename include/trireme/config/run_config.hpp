@@ -34,7 +34,7 @@ enum class Backend { automatic, mpi, nccl };
 
 struct RunSection {
   std::string name = "run";
-  std::string output;  ///< directory; runs/<name> when the file does not say
+  std::string output;  ///< directory; runs/<name> when the key is absent
   std::uint64_t seed = 1234;
   bool deterministic = false;
   bool overwrite = false;

@@ -15,7 +15,7 @@ namespace trireme::device {
 /// later calls do nothing. Blocks are aligned to 64 bytes, those from 1 MiB on to a page.
 void install_allocator();
 
-/// What the layers above know when memory runs out. Both may be empty.
+/// Information of the layers above for out-of-memory messages. Both may be empty.
 struct OutOfMemoryHelp {
   std::function<std::string(int op)> op_text;  ///< an op of the running schedule, in words
   std::function<std::string()> advice;         ///< what to change in the run file

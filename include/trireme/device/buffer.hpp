@@ -17,7 +17,7 @@ namespace trireme::device {
 /// A persistent buffer: [elements], zeroed, of exactly that size (0 too), charged to (category, space) until the last
 /// tensor that shares it is gone; then its memory goes back to the system. Throws EnvironmentError when there is no
 /// memory. compute: where the step computes. On a GPU a buffer of Space::device lies there, and one of Space::host in
-/// page-locked memory, from and to which copies run beside everything else.
+/// page-locked memory, whose copies run concurrently with computation.
 [[nodiscard]] at::Tensor buffer(Category category, std::int64_t elements, DType type, Space space = Space::device,
                                 at::Device compute = at::kCPU);
 
@@ -43,7 +43,7 @@ inline constexpr std::size_t own_pages = std::size_t{1} << 20;
 /// contiguous.
 [[nodiscard]] at::Tensor view(const at::Tensor& buffer, std::int64_t offset, at::IntArrayRef shape);
 
-/// Charges the memory of `tensor` to another account from now on: what a stage saved becomes `activations`. The whole
+/// Charges the memory of `tensor` to another account: tensors that a stage saved become `activations`. The whole
 /// allocation moves, for all tensors that share it. Does nothing for memory that is not the allocator's (borrowed from
 /// a vector, say) and for no tensor.
 void charge_to(const at::Tensor& tensor, Account account);

@@ -22,17 +22,17 @@ struct Gpu {
   int multiprocessors = 0;
   std::string bus;  ///< PCI address: equal on two ranks that see the same GPU
   /// Equal for GPUs of a node that reach each other over NVLink, and of nodes where it begins with "fabric"; empty
-  /// without NVLink, or where the driver's NVML does not say.
+  /// without NVLink, or where the driver's NVML reports none.
   std::string nvlink{};
 };
 
-/// What was found, and why none can be used where `gpus` is empty.
+/// The GPUs found, and the reason where there are none.
 struct GpuProbe {
   std::vector<Gpu> gpus;
   std::string reason;
 };
 
-/// What the vendor's table says of dense bf16 products, FLOP/s; nothing for a GPU that is not known here.
+/// Peak of dense bf16 products in the vendor's table, FLOP/s; nothing for an unknown GPU.
 [[nodiscard]] std::optional<double> peak_bf16_flops(std::string_view name);
 
 /// True where this program was built for GPUs (TRIREME_CUDA=ON).
@@ -43,9 +43,9 @@ struct GpuProbe {
 /// EnvironmentError where it cannot be used.
 [[nodiscard]] c10::Device use_gpu(int index);
 
-/// From now on libtorch's allocator on `gpu`, which has `all` bytes, takes no more than `most` from it, what it caches
-/// included; beyond that an allocation throws EnvironmentError with the table by category. Outside of it lie what CUDA
-/// itself needs for a process (about 0.5 GiB) and NCCL's buffers.
+/// Limits libtorch's allocator on `gpu`, which has `all` bytes, to `most` bytes including its cache; beyond that an
+/// allocation throws EnvironmentError with the table by category. Outside of it lie what CUDA itself needs for a
+/// process (about 0.5 GiB) and NCCL's buffers.
 void cap_gpu_memory(c10::Device gpu, Bytes most, Bytes all);
 /// The part of `all` that `most` is, from 0 to 1: such that truncating `part * all` never gives less than `most`.
 [[nodiscard]] double fraction_of(Bytes most, Bytes all);

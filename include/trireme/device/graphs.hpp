@@ -20,7 +20,7 @@ class Graphs {
   Graphs& operator=(const Graphs&) = delete;
   virtual ~Graphs() = default;
 
-  /// Gives back to the GPU what libtorch's allocator caches: what is recorded gets memory of its own, beside it. Before
+  /// Gives back to the GPU what libtorch's allocator caches: recorded work has separate memory. Before
   /// the first `record`, with nothing under way.
   virtual void make_room() = 0;
   /// Records what `work` launches on the current stream, without running it, and returns its number. `work` runs on
@@ -28,7 +28,7 @@ class Graphs {
   [[nodiscard]] virtual int record(const std::function<void()>& work) = 0;
   /// Runs graph number `graph` on the calling thread's current stream.
   virtual void launch(int graph) = 0;
-  /// What the graphs hold of the GPU's memory beyond tensors that live.
+  /// GPU memory of the graphs in addition to live tensors.
   [[nodiscard]] virtual Bytes memory() const = 0;
 };
 

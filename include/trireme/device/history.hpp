@@ -7,15 +7,15 @@
 
 #include "trireme/device/memory.hpp"
 
-/// What was allocated and freed, in order: recorded only when asked for.
+/// Allocations and frees in order, recorded on request.
 namespace trireme::device {
 
-/// What a thread works on: an op of the schedule and the step since the run began; negative outside of both.
+/// Work of a thread: an op of the schedule and the step since the run began; negative outside of both.
 struct Operation {
   int op = -1;
   std::int64_t step = -1;
 };
-/// Says what the calling thread works on from now on.
+/// Sets the operation of the calling thread.
 void set_operation(Operation operation);
 [[nodiscard]] Operation current_operation();
 
@@ -23,7 +23,7 @@ void set_operation(Operation operation);
 struct MemoryEvent {
   bool allocated = true;
   std::uintptr_t address = 0;
-  Bytes size;  ///< as asked for
+  Bytes size;  ///< as requested
   Account account;
   Operation operation;            ///< of the thread that did it
   std::int64_t microseconds = 0;  ///< since 1970
@@ -35,10 +35,10 @@ struct MemoryHistory {
   std::int64_t dropped = 0;         ///< older events that were not
 };
 
-/// Records from now on, keeping the newest `most` events (0: stops recording and forgets). Blocks allocated before are
+/// Starts to record and keeps the newest `most` events (0: stops and discards them). Blocks allocated before are
 /// not seen, nor what `Charge` charges.
 void record_memory(std::size_t most);
-/// What was recorded so far.
+/// Events recorded so far.
 [[nodiscard]] MemoryHistory memory_history();
 
 }  // namespace trireme::device

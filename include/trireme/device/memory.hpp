@@ -11,7 +11,7 @@
 /// Where every byte goes: allocations are charged to an account, a memory space and a category.
 namespace trireme::device {
 
-/// What memory is used for. Metrics, tables and messages name them by `to_text`.
+/// Use of memory. Metrics, tables and messages name them by `to_text`.
 enum class Category : std::uint8_t {
   parameters_sharded,
   parameters_unsharded,
@@ -32,12 +32,12 @@ inline constexpr std::size_t category_count = 11;
 [[nodiscard]] std::string_view to_text(Category category);
 
 /// Which memory: where the step computes, or the host's. Where it computes on the CPU both are host memory, counted
-/// apart; where it computes on a GPU (`use_gpu`) all of the host's memory is Space::host, whoever asks for it.
+/// apart; where it computes on a GPU (`use_gpu`) all of the host's memory is Space::host.
 enum class Space : std::uint8_t { device, host };
 inline constexpr std::size_t space_count = 2;
 [[nodiscard]] std::string_view to_text(Space space);
 
-/// Who pays for an allocation.
+/// Account to which an allocation is charged.
 struct Account {
   Category category = Category::other;
   Space space = Space::device;
@@ -65,9 +65,9 @@ class [[nodiscard]] ChargeTo {
 class [[nodiscard]] Charge {
  public:
   Charge() = default;
-  /// Of the host.
+  /// Charges memory of the host.
   Charge(Account account, Bytes bytes);
-  /// Of a GPU, which nobody's tensor pays for.
+  /// Charges memory of a GPU that belongs to no tensor.
   static Charge of_gpu(Category category, Bytes bytes);
   ~Charge();
   Charge(Charge&& other) noexcept;
@@ -107,7 +107,7 @@ struct SpaceUse {
   PeakOps peak_ops;  ///< no_op where nothing has grown since `reset_peaks`
 };
 
-/// What is charged now and what was charged at most since the last `reset_peaks`; and the allocator's own books.
+/// Bytes charged now and their peak since the last `reset_peaks`; and the allocator's own counts.
 struct MemoryUse {
   std::array<SpaceUse, space_count> spaces;
   Bytes allocated;      ///< bytes asked of the allocator and not freed: its own count, to check the categories against
@@ -122,7 +122,7 @@ struct MemoryUse {
 /// A consistent picture of the charges. Any thread may call it.
 [[nodiscard]] MemoryUse memory_use();
 
-/// Begins new peaks from what is in use now.
+/// Resets all peaks to the bytes in use.
 void reset_peaks();
 
 /// A size of the process, as the kernel counts it.
@@ -131,7 +131,7 @@ struct ProcessSize {
   Bytes peak;
 };
 
-/// Memory of the process; zeros where the kernel does not say.
+/// Memory of the process; zeros where the kernel reports none.
 struct ProcessMemory {
   ProcessSize resident;
   ProcessSize mapped;  ///< address space, which `ulimit -v` bounds

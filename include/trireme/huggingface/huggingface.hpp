@@ -17,7 +17,7 @@
 #include "trireme/model/multimodal.hpp"
 #include "trireme/shard/layout.hpp"
 
-/// Weights as Hugging Face directories: config.json beside model.safetensors, or beside several files and their index.
+/// Weights as Hugging Face directories: config.json with model.safetensors, or with several files and their index.
 namespace trireme::huggingface {
 
 /// The contents of config.json.
@@ -47,7 +47,7 @@ struct HfConfig {
 [[nodiscard]] HfConfig read_hf_config(const std::string& directory);
 
 /// Logs one warning of the unread keys of `directory`'s config.json, if there are any; and of a multimodal model one
-/// line of what is left aside.
+/// line of the keys left aside.
 void warn_of_unread_keys(const HfConfig& config, const std::string& directory);
 
 /// True when `path` is a directory with a config.json.
@@ -130,14 +130,14 @@ struct HfWriteOptions {
   std::string kept, kept_generation;        ///< HfConfig::kept of the model that training began from
   std::string tokenizer;                    ///< spec of the tokenizer that made the training data; empty: not known
   std::string tokenizer_fingerprint;        ///< of its file
-  std::map<std::string, std::string> tokenizer_files;  ///< written beside the weights: text by name
+  std::map<std::string, std::string> tokenizer_files;  ///< written with the weights: text by name
 };
 
 /// Gives all elements of a parameter; they are used before the next call.
 using ParameterProvider = std::function<std::span<const float>(model::ParamRef)>;
 
 /// Throws CheckpointError unless `write_huggingface` may write to `directory`: it does not exist, or is empty, or
-/// `overwrite` is set and it holds nothing but what an earlier export wrote. To be asked before a run starts.
+/// `overwrite` is set and it holds only files of an earlier export. Call it before a run starts.
 void check_export_target(const std::string& directory, bool overwrite);
 
 /// Writes `model` as a directory that transformers 4 and 5 load: config.json, generation_config.json, the

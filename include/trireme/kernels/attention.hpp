@@ -42,7 +42,7 @@ struct AttentionShape {
 void causal_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionShape& shape,
                       const at::Tensor& out, const at::Tensor& logsumexp, const at::Tensor& document_begin = {});
 
-/// What attention gives, as above.
+/// Results of attention, as above.
 struct Attended {
   at::Tensor out, logsumexp;
 };

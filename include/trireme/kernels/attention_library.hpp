@@ -9,7 +9,7 @@
 
 #include "trireme/kernels/attention.hpp"
 
-/// Who computes attention on a device.
+/// Libraries that compute attention on a device.
 namespace trireme::kernels {
 
 /// flash, cudnn: libtorch's kernels, for bf16 and heads of a multiple of 8 up to 256 elements. dense: blocks of scores
@@ -27,14 +27,14 @@ inline constexpr std::array<NamedAttention, 3> attention_libraries{
 /// Throws ConfigError saying what is allowed.
 [[nodiscard]] AttentionLibrary parse_attention_library(std::string_view text);
 
-/// Makes `library` the one used from now on where it can run, flash until it is called; dense runs what it cannot.
+/// Selects `library`, flash until it is called; dense runs the shapes that it does not support.
 /// Saved values (log-sum-exp) are the same in all of them. Not while another thread computes.
 void set_attention_library(AttentionLibrary library);
 [[nodiscard]] AttentionLibrary attention_library();
 /// Whether set_attention_library was called.
 [[nodiscard]] bool attention_was_chosen();
 
-/// From now on libtorch's device kernels sum in one order, run after run: flash attention's backward, cuBLAS on several
+/// Makes libtorch's device kernels sum in one order in every run: flash attention's backward, cuBLAS on several
 /// streams. Costs some speed; measure_attention leaves cuDNN out then, which promises nothing. Call it before the first
 /// product on a device.
 void set_deterministic();

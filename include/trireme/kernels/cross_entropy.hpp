@@ -19,7 +19,8 @@ namespace trireme::kernels {
 [[nodiscard]] LossSums cross_entropy_backward(const at::Tensor& logits, const at::Tensor& targets, double scale,
                                               double z_loss);
 
-/// The same two; the sums are added to `loss`, LossSums as [2] fp64 beside the logits, and nothing is waited for.
+/// The same two; the sums are added to `loss`, LossSums as [2] fp64 on the device of the logits, without a wait of the
+/// host.
 void add_cross_entropy(const at::Tensor& logits, const at::Tensor& targets, const at::Tensor& loss);
 void add_cross_entropy_backward(const at::Tensor& logits, const at::Tensor& targets, double scale, double z_loss,
                                 const at::Tensor& loss);

@@ -15,7 +15,7 @@
 /// of them for each token, R = N k rows.
 namespace trireme::kernels {
 
-/// What routers on GPUs have room for.
+/// Capacity of routers on GPUs.
 constexpr std::int64_t most_experts_on_gpu = 1024;
 
 /// The experts of each token: those of the largest scores, of equal ones the lower experts, in ascending order of the
@@ -28,7 +28,7 @@ constexpr std::int64_t most_experts_on_gpu = 1024;
 [[nodiscard]] at::Tensor expert_weights(const at::Tensor& logits, const at::Tensor& experts,
                                         const model::Experts& router);
 
-/// What the router's losses weigh. balance: the sequence-wise balance loss (DeepSeek-V3 2024, equations 17 to 20) of
+/// Weights of the router's losses. balance: the sequence-wise balance loss (DeepSeek-V3 2024, equations 17 to 20) of
 /// each sequence, the sum over experts of f P, where f = E / (k T) times the choices of the expert, which is a
 /// constant, and P the mean of its score, divided by the sum of the token's scores. z: the squared log-partition of the
 /// logits of each token (ST-MoE, Zoph et al. 2022).

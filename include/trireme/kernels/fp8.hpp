@@ -18,7 +18,7 @@ namespace trireme::kernels {
 /// The dimension that a product sums over: along the rows of an operand, or down its columns.
 enum class Fp8Sum : std::uint8_t { along_rows, down_columns };
 
-/// What an operand of a product is rounded to.
+/// Rounding of an operand of a product.
 struct Fp8Rounding {
   Fp8 recipe = Fp8::rowwise;
   Fp8Type type = Fp8Type::e4m3;

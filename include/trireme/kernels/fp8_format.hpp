@@ -23,7 +23,7 @@ struct Fp8Format {
                                : Fp8Format{.mantissa_bits = 2, .least_exponent = -14, .largest_exponent = 15};
 }
 
-/// Of the gradients of outputs. They have a wider range than values: with one scale for all of them e5m2 holds more.
+/// Type of the gradients of outputs, whose range is wider than that of values: e5m2 with one scale for all.
 [[nodiscard]] constexpr Fp8Type fp8_gradient_type(Fp8 recipe) {
   return recipe == Fp8::tensorwise ? Fp8Type::e5m2 : Fp8Type::e4m3;
 }

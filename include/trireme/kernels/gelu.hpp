@@ -11,7 +11,7 @@ namespace trireme::kernels {
 /// Writes out [N, M].
 void gelu_tanh(const at::Tensor& x, const at::Tensor& out);
 
-/// Writes the gradient by x, and the forward's value once more. d_x may be d_out, out may not.
+/// Writes the gradient by x, and the forward's value again. d_x may be d_out, out may not.
 void gelu_tanh_backward(const at::Tensor& d_out, const at::Tensor& x, const at::Tensor& d_x, const at::Tensor& out);
 
 }  // namespace trireme::kernels

@@ -10,7 +10,7 @@
 #include "trireme/base/fp8.hpp"
 #include "trireme/kernels/grad.hpp"
 
-/// The one seam through which matrix products go. All tensors fp32 or all bf16, if not said otherwise; sums in fp32.
+/// Matrix products. All tensors fp32 or all bf16 unless stated otherwise; sums in fp32.
 namespace trireme::kernels {
 
 /// x w^T: [N, M]. x: [N, K]; w: [M, K] contiguous. Rows of x may be apart. fp8: of both operands (see fp8.hpp).
@@ -30,9 +30,9 @@ namespace trireme::kernels {
 /// grad: [M, K].
 void linear_backward_weight(const at::Tensor& d_y, const at::Tensor& x, const Grad& grad);
 
-/// Who multiplies. at: at::mm (MKL in fp32, oneDNN in bf16). onednn: libtorch's mkldnn::_linear_pointwise. blocked: our
-/// own kernels, in fp32 arithmetic also for bf16 data (the fastest for bf16 on a CPU whose bf16 instructions are slow
-/// or missing); the same bits for any number of threads.
+/// Libraries of matrix products. at: at::mm (MKL in fp32, oneDNN in bf16). onednn: libtorch's
+/// mkldnn::_linear_pointwise. blocked: our own kernels, in fp32 arithmetic also for bf16 data (the fastest for bf16 on
+/// a CPU whose bf16 instructions are slow or missing); the same bits for any number of threads.
 enum class GemmLibrary : std::uint8_t { at, onednn, blocked };
 
 /// The library for each shape class: the data type, whether a linear layer has fewer outputs than inputs, and which of
@@ -72,7 +72,7 @@ struct GemmChoice {
 /// never chosen.
 [[nodiscard]] GemmChoice measure_gemm();
 
-/// Makes `choice` the one used from now on. at::mm everywhere until it is called. Not while another thread multiplies.
+/// Selects `choice`. at::mm everywhere until it is called. Not while another thread multiplies.
 void set_gemm_choice(const GemmChoice& choice);
 [[nodiscard]] const GemmChoice& gemm_choice();
 

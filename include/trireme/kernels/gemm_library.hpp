@@ -25,7 +25,8 @@ inline constexpr std::array<NamedLibrary, 3> gemm_libraries{
 
 /// Counted up when their measurement or the blocked products change: choices measured before are measured again.
 inline constexpr int libraries_version = 7;
-/// What a choice depends on beside the CPU and libtorch: that version, and the threads of libtorch's products and ours.
+/// Inputs of a choice in addition to the CPU and libtorch: that version, and the threads of libtorch's products and
+/// ours.
 [[nodiscard]] std::string measured_with();
 
 /// Our own: fp32 arithmetic whatever the data type, but for gradients of bf16 weights with `pairs`: products of bf16,

@@ -15,7 +15,7 @@ namespace trireme::kernels {
 void layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, double eps, const at::Tensor& y,
                 const at::Tensor& statistics);
 
-/// Writes y once more from the statistics: the same bits.
+/// Recomputes y from the statistics: the same bits.
 void layer_norm_again(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
                       const at::Tensor& statistics, const at::Tensor& y);
 

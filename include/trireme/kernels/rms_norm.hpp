@@ -28,7 +28,7 @@ void rms_norm_again(const at::Tensor& x, const at::Tensor& weight, const at::Ten
 void rms_norm_backward(const at::Tensor& d_y, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& rstd,
                        const at::Tensor& d_residual, const at::Tensor& d_x, const Grad& d_weight, float offset = 0);
 
-/// Norms of every head of queries and of keys, which lie side by side in a row: heads of `head_dim`, the first q_heads
+/// Norms of every head of queries and of keys, adjacent in a row: heads of `head_dim`, the first q_heads
 /// with one weight, the others with another. Weights: [head_dim].
 struct HeadNorms {
   at::Tensor q_weight, k_weight;

@@ -7,14 +7,14 @@
 
 namespace trireme::kernels {
 
-// RMSNorm (rms_norm.hpp) of rows whose columns are divided over ranks: what one rank computes of its own before and
+// RMSNorm (rms_norm.hpp) of rows whose columns are divided over ranks: the computation of one rank before and
 // after the sums over all. rms_norm_again applies the norm.
 
 /// Writes the sum of the squares of each row. x: [N, D], rows may be apart; sums: [N] fp32.
 void row_squares(const at::Tensor& x, const at::Tensor& sums);
 
-/// Of the gradient by x, rstd w d_y - x s where s = rstd^2 / width * (sum over all columns of rstd w d_y x), writes the
-/// first term to d_x, this rank's term of s to `sums` [N] fp32, and the gradient by this rank's part of the weight.
+/// For the gradient by x, rstd w d_y - x s where s = rstd^2 / width * (sum over all columns of rstd w d_y x), writes
+/// the first term to d_x, this rank's term of s to `sums` [N] fp32, and the gradient by this rank's part of the weight.
 /// width: columns that are summed over, as a number of elements. d_x may be d_y.
 void split_rms_norm_backward(const at::Tensor& d_y, const at::Tensor& x, const at::Tensor& weight,
                              const at::Tensor& rstd, double width, const at::Tensor& d_x, const at::Tensor& sums,

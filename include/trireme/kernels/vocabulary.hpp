@@ -19,7 +19,7 @@ void embedding_gather_part(const at::Tensor& ids, std::int64_t first, const at::
 void embedding_scatter_add_part(const at::Tensor& ids, std::int64_t first, const at::Tensor& d_out,
                                 const Grad& d_table);
 
-/// What a rank knows of every token: the maximum of its logits, the sum of exp(logit - maximum), and the target's
+/// Statistics of a rank for every token: the maximum of its logits, the sum of exp(logit - maximum), and the target's
 /// logit, 0 where another rank has it. logits: [N, rows] fp32 or bf16; statistics: [N, 3] fp32.
 void vocabulary_statistics(const at::Tensor& logits, const at::Tensor& targets, std::int64_t first,
                            const at::Tensor& statistics);
@@ -29,7 +29,7 @@ void vocabulary_statistics(const at::Tensor& logits, const at::Tensor& targets, 
 /// region.
 [[nodiscard]] LossSums combine_statistics(const at::Tensor& gathered, const at::Tensor& targets,
                                           const at::Tensor& softmax, double z_loss);
-/// The same; the sums are added to `loss`, [2] fp64 beside `gathered`, and nothing is waited for.
+/// The same; the sums are added to `loss`, [2] fp64 on the device of `gathered`, without a wait of the host.
 void combine_statistics(const at::Tensor& gathered, const at::Tensor& targets, const at::Tensor& softmax, double z_loss,
                         const at::Tensor& loss);
 

@@ -9,13 +9,13 @@
 
 namespace trireme::model {
 
-/// What a block keeps between forward and backward.
+/// Tensors that a block keeps between forward and backward.
 enum class Keep {
   /// Only what the block read: its forward runs again before its backward ("activation checkpointing", Chen et al.
   /// 2016).
   input,
-  /// What is dear per byte: matrix products, attention and what the block read. What is cheap, the outputs of norms, of
-  /// SwiGLU and of RoPE before its turn, is computed again inside backward (Korthikanti et al. 2022).
+  /// Tensors expensive per byte: matrix products, attention and the block's input. Cheap ones, the outputs of norms, of
+  /// SwiGLU and of RoPE, are recomputed inside backward (Korthikanti et al. 2022).
   products,
   /// All that backward reads: products, and the outputs of norms and of SwiGLU.
   all,
@@ -39,11 +39,11 @@ enum class Keep {
 [[nodiscard]] std::vector<Bytes> saved_tensors(StageKind kind, const Sizes& sizes, std::int64_t tokens, DType compute,
                                                Keep keep = Keep::products);
 
-/// Bytes of what a stage decides once and keeps although it will run again (Keep::input): of experts the choice of each
+/// Bytes of tensors that a stage keeps although it will be recomputed (Keep::input): of experts the choice of each
 /// token, int32 [tokens, per_token]. Empty for the others.
 [[nodiscard]] std::vector<Bytes> decided_tensors(StageKind kind, const Sizes& sizes, std::int64_t tokens);
 
-/// What waits between the two parts of a stage's backward: each tensor, and how many bytes of them its `keep` has not
+/// Tensors kept between the two parts of a stage's backward: each tensor, and how many bytes of them its `keep` has not
 /// saved already. Whole stages keep the norm's output in place of x and rstd, so that weight reads no parameter values:
 /// attention: norm's output, d_y, the attention's output, d_q|k|v; mlp: norm's output, d_y, inner, d_gate|up; both the
 /// gradients of their norms' own parameters, fp32. Without a norm of the input that is x itself. Pieces of tensor

@@ -68,7 +68,7 @@ struct Architecture {
   std::vector<KeyRow> keys;
   Windows windows = Windows::none;
   std::int64_t window_absent = 0;  ///< sliding_window where the key is absent, which is not null
-  /// Where layer_types is absent every so many layers one has no window; 0: all have one. In some files this key says.
+  /// Where layer_types is absent every so many layers one has no window; 0: all have one. Some files have this key.
   std::int64_t full_every = 0;
   /// Above 0: there the first max_window_layers have no window; so many where that is absent.
   std::int64_t max_window_layers_absent = 0;
@@ -86,7 +86,7 @@ struct Architecture {
   bool scales_queries = false;
   double local_theta_absent = 0;          ///< with local_rope: rope_local_theta where it is absent
   std::string_view local_theta_key = {};  ///< in the dialect of transformers 4
-  /// original_max_position_embeddings stands beside rope_scaling, which is of type longrope; this where it is absent.
+  /// original_max_position_embeddings is a key next to rope_scaling of type longrope; the value where it is absent.
   std::int64_t original_length_absent = 0;
   bool heads_span_hidden = false;       ///< heads x head_dim is the hidden size
   bool o_bias_with_qkv = true;          ///< attention_bias is of o as well
@@ -114,7 +114,7 @@ struct Architecture {
 [[nodiscard]] std::span<const Architecture> architectures();
 [[nodiscard]] const Architecture& architecture(std::string_view name);
 
-/// The decoder of a model of this run file: its architecture's, with what the run file switches on.
+/// The decoder of a model of this run file: its architecture's, with the options of the run file.
 [[nodiscard]] Decoder decoder_of(const config::Model& config);
 
 /// The window of attention in a layer: how many keys a query sees, its own included; 0: all before it.

@@ -33,7 +33,7 @@ struct HeldChunk {
   friend bool operator==(const HeldChunk&, const HeldChunk&) = default;
 };
 
-/// What one pipeline rank holds: a model of its blocks only, with the names and sizes of the whole one.
+/// Part of one pipeline rank: a model of its blocks only, with the names and sizes of the whole one.
 struct PipelinePart {
   Model model;
   std::vector<HeldChunk> chunks;

@@ -22,7 +22,7 @@ enum class StageKind {
   attention_branch,  ///< attention without its norm and residual
   mlp_branch,        ///< mlp without its norm and residual
   projection,        ///< attention_branch up to queries, keys and values, normed and turned
-  qk_norm,           ///< of projection the norm over all heads, and RoPE: a stage of its own in decoders that have it
+  qk_norm,           ///< of projection the norm over all heads, and RoPE: a separate stage in decoders that have it
   attend,            ///< what is left of it: attention over the keys of whole sequences, and its output
   core_attention,    ///< attention of some heads over whole sequences: attend without its output
   output,            ///< the output of attention
@@ -36,15 +36,15 @@ enum class StageKind {
 
 /// rms_plus_one: RMSNorm times (1 + weight), whose weight starts at 0.
 enum class NormKind : std::uint8_t { rms, rms_plus_one, layer };
-/// Normalization of queries and keys before RoPE. head: each head by itself, one weight for all; width: all heads of a
+/// Normalization of queries and keys before RoPE. head: each head separately, one weight for all; width: all heads of a
 /// token together.
 enum class QkNorm : std::uint8_t { none, head, width };
 enum class Activation : std::uint8_t { swiglu, geglu_tanh, gelu_tanh };  ///< the last has no gate
 
-/// What a router makes of its logits, of which the best are chosen: a softmax over all experts (Shazeer et al. 2017),
-/// or the sigmoid of each (DeepSeek-V3 2024).
+/// Scores that a router computes from its logits, of which the best are chosen: a softmax over all experts (Shazeer et
+/// al. 2017), or the sigmoid of each (DeepSeek-V3 2024).
 enum class RouterScores : std::uint8_t { softmax, sigmoid };
-/// SwiGLU networks that every token goes through beside its own experts. gated: times the sigmoid of a product of the
+/// SwiGLU networks of every token in addition to its chosen experts. gated: times the sigmoid of a product of the
 /// token (Qwen2-MoE); else as it is (DeepSeek-V2).
 enum class SharedExperts : std::uint8_t { none, plain, gated };
 
@@ -66,7 +66,7 @@ struct Experts {
   friend bool operator==(const Experts&, const Experts&) = default;
 };
 
-/// What the stages of a model are made of. Equal on every rank.
+/// Options of the stages of a model. Equal on every rank.
 struct Decoder {
   NormKind norm = NormKind::rms;  ///< layer: with a bias
   Activation activation = Activation::swiglu;
@@ -78,7 +78,7 @@ struct Decoder {
   bool qkv_bias = false, o_bias = false, mlp_bias = false;  ///< mlp_bias: of every linear layer of the MLP
   bool adjacent_pairs = false;  ///< RoPE turns elements 2i and 2i + 1; else i and i + half of what it turns
   double rotary_part = 1;       ///< of a head, from its beginning
-  bool local_rope = false;      ///< layers with a window have RoPE of their own: another base, no scaling
+  bool local_rope = false;      ///< layers with a window have separate RoPE: another base, no scaling
   bool embedding_root = false;  ///< the embedding is times sqrt(hidden), rounded to the compute type
   double embedding_scale = 1, residual_scale = 1;  ///< of the embedding; of what branches write
   double score_scale = 0;                          ///< of attention's scores; 0: head_dim^-1/2
@@ -90,7 +90,7 @@ struct Decoder {
   [[nodiscard]] bool gated() const { return activation != Activation::gelu_tanh; }
 };
 
-/// What a parameter is in its stage: its shape, its split over tensor ranks and its name in files follow from it.
+/// Role of a parameter in its stage: its shape, its split over tensor ranks and its name in files follow from it.
 enum class Role : std::uint8_t {
   embedding,
   positions,

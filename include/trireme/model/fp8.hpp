@@ -24,7 +24,7 @@ struct Fp8Products {
   Fp8 recipe = Fp8::none;
   std::vector<Role> roles{};
 
-  /// What the operands of the product with the weight of this role are rounded to.
+  /// Rounding of the operands of the product with the weight of this role.
   [[nodiscard]] Fp8 of(Role role) const;
 };
 

@@ -6,7 +6,7 @@
 #include "trireme/base/units.hpp"
 #include "trireme/model/model.hpp"
 
-/// What attention keeps of earlier tokens while a text is generated: the keys and values of each, after RoPE.
+/// Keys and values of earlier tokens, after RoPE, which attention keeps while a text is generated.
 namespace trireme::model {
 
 /// Whether a stage has a key/value cache.

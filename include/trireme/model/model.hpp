@@ -48,9 +48,9 @@ struct ParameterBlock {
   bool backward_reads = true;
   /// Another pipeline rank holds the same block: a tied embedding, whose two gradients are summed.
   bool on_two_pipeline_ranks = false;
-  /// The experts of a layer, where these are a block of their own: every rank of the tensor axis has other elements.
+  /// The experts of a layer, where these are a separate block: every rank of the tensor axis has other elements.
   bool of_experts = false;
-  /// Equal runs of its parameters, each gathered by other ranks: expert parallelism. A rank needs those of its own.
+  /// Equal runs of its parameters, each gathered by other ranks: expert parallelism. A rank needs its own.
   int parts = 1;
 };
 
@@ -118,7 +118,7 @@ struct Model {
   std::string architecture;
   config::Model config;  ///< what it was built from, completed
   Sizes sizes;           ///< of the whole model
-  Sizes held;            ///< of what one tensor rank holds: heads, kv_heads, intermediate and vocab are its part
+  Sizes held;            ///< sizes of one tensor rank: heads, kv_heads, intermediate and vocab are its part
   TensorPart part;       ///< whose part this is, and of which tokens
   std::vector<ParameterBlock> parameter_blocks;
   std::vector<ComputeBlock> compute_blocks;
@@ -146,7 +146,7 @@ struct Model {
 /// and down by sqrt(2 * layers). Throws ConfigError for an unknown architecture, listing those there are.
 [[nodiscard]] Model build(const config::Model& config);
 
-/// What one tensor rank holds and runs of the model: its architecture's tensor plan applied, then sequences divided,
+/// The part of one tensor rank: its architecture's tensor plan applied, then sequences divided,
 /// then experts. A part of 1 is the whole model. Throws ConfigError naming all sizes that do not divide, with the
 /// nearest that do.
 [[nodiscard]] Model build(const config::Model& config, const TensorPart& part);
@@ -156,7 +156,7 @@ struct Model {
   return kind == StageKind::embedding || kind == StageKind::positions;
 }
 
-/// Whether a stage reads what a norm wrote, and its weights' gradients read that once more.
+/// Whether a stage reads the output of a norm, and its weights' gradients read it again.
 [[nodiscard]] constexpr bool is_branch(StageKind kind) {
   return kind == StageKind::attention_branch || kind == StageKind::mlp_branch || kind == StageKind::projection;
 }
@@ -200,7 +200,7 @@ struct Model {
   return role == Role::expert_gate || role == Role::expert_up || role == Role::expert_down;
 }
 
-/// Whether experts are parameter blocks of their own.
+/// Whether experts are separate parameter blocks.
 [[nodiscard]] bool divides_experts(const Model& model);
 /// Whether a router's backward reads loads of sequences that several ranks divide.
 [[nodiscard]] bool sums_loads(const Model& model);

@@ -16,11 +16,11 @@ struct AbsentNumber {
   double value;
 };
 
-/// What text_config may be: the model_type that stands in it, and the one of the family that computes the same.
+/// A supported text_config: its model_type, and the one of the family that computes the same.
 struct TextType {
   std::string_view model_type;
   std::string_view family_type;            ///< model_type of an Architecture
-  std::vector<AbsentNumber> absent;        ///< beside those that the family's keys fill in
+  std::vector<AbsentNumber> absent;        ///< in addition to those of the family's keys
   bool mrope = false;                      ///< its RoPE has sections of positions, all equal in text
   std::vector<std::string_view> unread{};  ///< keys of the family that its class does not read
 };
@@ -46,7 +46,7 @@ struct Multimodal {
 [[nodiscard]] std::span<const Multimodal> multimodals();
 [[nodiscard]] const Multimodal* multimodal(std::string_view model_type);
 
-/// What text_config of this model_type is, or null: any of the families stands for itself.
+/// The text_config of this model_type, or null; every family is its own.
 [[nodiscard]] const TextType* text_type(std::string_view model_type);
 
 }  // namespace trireme::model

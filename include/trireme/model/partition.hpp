@@ -25,7 +25,7 @@ struct TensorPart {
 /// vocabulary: rows of an embedding or of the head. replicated: nothing.
 enum class Split { replicated, column, row, vocabulary };
 
-/// What one tensor rank holds of a parameter.
+/// Part of a parameter on one tensor rank.
 struct Partition {
   Split split = Split::replicated;
   int sections = 1;           ///< each cut alike: q, k and v of a joint projection

@@ -7,7 +7,7 @@
 
 namespace trireme::model {
 
-/// What a library of matrix products on a GPU keeps as workspace: as much as cuBLAS asks for on a Hopper GPU.
+/// Workspace of a library of matrix products on a GPU: the request of cuBLAS on a Hopper GPU.
 inline constexpr Bytes product_workspace{std::int64_t{32} << 20};
 
 }  // namespace trireme::model

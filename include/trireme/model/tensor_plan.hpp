@@ -7,11 +7,11 @@
 
 #include "trireme/model/model.hpp"
 
-/// Tensor parallelism as data: a table says by role and kind how parameters and stages are cut, of any architecture
+/// Tensor parallelism as data: a table by role and kind of how parameters and stages are divided, for any architecture
 /// (Shoeybi et al. 2019; sequence parallelism: Korthikanti et al. 2022).
 namespace trireme::model {
 
-/// What is divided among the ranks of the tensor axis.
+/// Units divided among the ranks of the tensor axis.
 enum class Unit { none, heads, kv_heads, intermediate, vocabulary };
 
 /// How a parameter is cut.
@@ -19,8 +19,8 @@ struct ParameterRule {
   Split split = Split::replicated;
   Unit unit = Unit::none;
   int sections = 1;  ///< each cut alike
-  /// Of a replicated parameter: it works on the residual stream, of which sequence parallelism gives each rank a part.
-  /// Else every rank computes its whole gradient.
+  /// For a replicated parameter: it is applied to the residual stream, of which sequence parallelism gives each rank a
+  /// part. Else every rank computes its whole gradient.
   bool on_residual_stream = false;
   bool sum_of_heads = false;  ///< of a replicated parameter: every rank applies it to its own heads
 };
@@ -55,7 +55,7 @@ struct StageRule {
 /// Ranks that hold the same key and value head: 1 unless there are more ranks than heads.
 [[nodiscard]] std::int64_t kv_copies(const Sizes& sizes, std::int64_t ranks);
 
-/// What one tensor rank holds and runs of a whole model. Throws ConfigError naming every size that does not divide and
+/// The part of a whole model on one tensor rank. Throws ConfigError naming every size that does not divide and
 /// the nearest numbers of ranks with which all do.
 [[nodiscard]] Model partition(Model model, const TensorPart& part);
 

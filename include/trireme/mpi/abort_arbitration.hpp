@@ -9,11 +9,11 @@ namespace trireme::mpi {
 
 class Communicator;
 
-/// Who may say why the job ends: when ranks of one node fail together, the first one speaks for them. A word in memory
-/// that the ranks of the node share, so that it works whatever state MPI is in.
+/// Selects the rank that prints why the job ends: the first one of a node whose ranks fail together. A word in memory
+/// that the ranks of the node share, so that it works in any state of MPI.
 class AbortArbitration {
  public:
-  /// Collective over `world`. Where shared memory cannot be had, every rank may speak.
+  /// Collective over `world`. Without shared memory every rank may print.
   explicit AbortArbitration(const Communicator& world);
   AbortArbitration(const AbortArbitration&) = delete;
   AbortArbitration& operator=(const AbortArbitration&) = delete;

@@ -19,7 +19,7 @@ void agree(const Communicator& communicator, std::string_view key, std::string_v
 /// the one of the lowest rank). hashes: by rank.
 [[nodiscard]] std::string disagreement(std::string_view key, const std::vector<std::uint64_t>& hashes);
 
-/// What a rank has.
+/// A value of a rank.
 struct View {
   int rank = 0;
   std::string_view text;

@@ -26,9 +26,9 @@ struct Operation {
   std::optional<Clock::time_point> finished;
 };
 
-/// Says what this thread does from now on, "unshard b3 of step 5": operations that it begins are noted with it.
+/// Sets the activity of this thread, "unshard b3 of step 5", which is recorded with operations that it begins.
 void doing(std::string task);
-/// What it said last; "" before.
+/// The last activity; "" before.
 [[nodiscard]] std::string task_of_this_thread();
 
 /// "reduce_scatter #17 (12.0 MiB) on shard/reduce", and for what, where that is known.
@@ -54,7 +54,7 @@ class FlightLane {
   std::uint64_t sequence_ = 0;
 };
 
-/// What every lane of this rank did last and is doing now: what one compares over the ranks after a hang.
+/// Last and current operation of every lane of this rank, to compare over the ranks after a hang.
 class FlightRecorder {
  public:
   explicit FlightRecorder(std::size_t keep_per_lane = 64) : keep_(keep_per_lane) {}

@@ -12,8 +12,8 @@ class Communicator;
 /// Every rank's text, by rank, on rank 0; nothing elsewhere. Collective over `communicator`.
 [[nodiscard]] std::vector<std::string> gather_texts(const Communicator& communicator, const std::string& text);
 
-/// What went wrong on any rank, as one message that is the same on every rank; empty when every rank gave an empty
-/// `failure`. So that one rank's trouble is everybody's. Collective over `communicator`.
+/// Failures of all ranks as one message that is the same on every rank; empty when every rank gave an empty
+/// `failure`. So all ranks fail together. Collective over `communicator`.
 [[nodiscard]] std::string agree_on_failure(const Communicator& communicator, const std::string& failure);
 
 /// Whether `flag` is set on any rank. Collective over `communicator`.

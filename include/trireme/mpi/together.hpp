@@ -10,7 +10,7 @@ namespace trireme::mpi {
 
 class Communicator;
 
-/// An error that every rank of the job throws alike: the job ends by itself, without MPI_Abort.
+/// An error that every rank of the job throws alike: the job ends without MPI_Abort.
 class SharedError : public Error {
  public:
   SharedError(ExitCode code, const std::string& message, bool prints) : Error(code, message), prints_(prints) {}

@@ -14,7 +14,7 @@
 
 namespace trireme::nn {
 
-/// What stands between a norm and the residual stream: y = f(h). Under tensor parallelism f is this rank's heads or
+/// Computation between a norm and the residual stream: y = f(h). Under tensor parallelism f is this rank's heads or
 /// columns, and y its term of the sum over the tensor axis. Its backward is in two parts, because the gradient by h can
 /// be on its way to other ranks while those by the parameters are computed.
 class Branch {
@@ -51,7 +51,7 @@ class Slots {
   std::vector<model::Role> roles_;
 };
 
-/// Linear layers whose outputs lie side by side: their weights follow each other in the list, and so do their biases.
+/// Linear layers with adjacent outputs: their weights follow each other in the list, and so do their biases.
 struct JointLinear {
   std::size_t weights = 0, count = 1;  ///< the first one's place, and how many there are
   std::optional<std::size_t> biases;   ///< the first one's place
@@ -62,7 +62,7 @@ struct JointLinear {
   void backward_weight(const at::Tensor& d_y, const at::Tensor& x, std::span<const Grad> grads) const;
 };
 
-/// What a branch writes: scale (x w^T + bias), + residual where that is defined. weight, bias: their places.
+/// Output of a branch: scale (x w^T + bias), + residual where that is defined. weight, bias: their places.
 struct OutputLinear {
   std::size_t weight = 0;
   std::optional<std::size_t> bias{};

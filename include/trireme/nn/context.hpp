@@ -8,8 +8,8 @@
 #include "trireme/model/context.hpp"
 #include "trireme/nn/branch.hpp"
 
-/// What context parallelism, or a norm over heads that tensor ranks share, cuts an AttentionBranch into. Projection,
-/// Attend and AttentionOutput see this rank's tokens. Before Attend what other ranks have of the keys and values is
+/// Parts of an AttentionBranch under context parallelism, or with a norm over heads that tensor ranks share.
+/// Projection, Attend and AttentionOutput see this rank's tokens. Before Attend the keys and values of other ranks are
 /// gathered; CoreAttention sees whole sequences instead, of a part of the heads.
 namespace trireme::nn {
 

@@ -9,7 +9,7 @@
 #include "trireme/nn/norm.hpp"
 #include "trireme/nn/stage.hpp"
 
-/// What expert parallelism cuts a layer of experts into. All are local: rows go to the ranks of their experts and back
+/// Parts of a layer of experts under expert parallelism. All are local: rows go to the ranks of their experts and back
 /// between them. The third, merge, is kernels::sum_rows.
 namespace trireme::nn {
 
@@ -38,7 +38,8 @@ class Route {
   };
   [[nodiscard]] Rows forward(const at::Tensor& x, std::span<const at::Tensor> parameters, const Microbatch& microbatch,
                              Mode mode, Saved& saved) const;
-  /// The experts of each token, int32 [N, k], from what a training forward saved, of this stage or of a whole layer.
+  /// The experts of each token, int32 [N, k], from the tensors saved by a training forward of this stage or of a whole
+  /// layer.
   [[nodiscard]] static const at::Tensor& choice_of(std::span<const at::Tensor> saved) {
     return saved.size() == 1 ? saved[0] : saved[3];
   }
@@ -46,10 +47,10 @@ class Route {
   [[nodiscard]] kernels::ExpertRows rows_of(std::span<const at::Tensor> saved,
                                             std::span<const std::int64_t> tokens) const;
   [[nodiscard]] at::Tensor weights_of(std::span<const at::Tensor> saved) const;
-  /// h once more.
+  /// Recomputes h.
   [[nodiscard]] at::Tensor normed(std::span<const at::Tensor> parameters, std::span<const at::Tensor> saved) const;
   /// d_rows [R, D] and d_weights, fp32 [N, k] or, of rows, [R]: gradients by what forward returned. d_hidden: by the
-  /// residual stream. What waits for the gradients by the parameters takes the place of what was saved: h, the gradient
+  /// residual stream. Inputs of the parameters' gradients replace the saved tensors: h, the gradient
   /// by the logits, that by the norm's parameters, and what shared experts have. Parameters behind its own are left
   /// alone.
   [[nodiscard]] Result backward_input(const at::Tensor& d_rows, const at::Tensor& d_weights, const at::Tensor& d_hidden,
@@ -80,7 +81,7 @@ class HeldExperts {
  public:
   HeldExperts(const model::Sizes& sizes, const model::ExpertPart& part, model::Fp8Products fp8);
 
-  /// What the experts make of rows [R, D], sorted by expert: rows [begin[e], begin[e + 1]) are of the rank's expert e;
+  /// Output of the experts for rows [R, D], sorted by expert: rows [begin[e], begin[e + 1]) are of the rank's expert e;
   /// weights: fp32 [R]. Undefined in Mode::rebuild.
   [[nodiscard]] at::Tensor forward(const at::Tensor& rows, const at::Tensor& weights,
                                    std::span<const std::int64_t> begin, std::span<const at::Tensor> parameters,
@@ -88,7 +89,7 @@ class HeldExperts {
   struct Gradients {
     at::Tensor rows, weights;
   };
-  /// What waits for the gradients by the parameters takes the place of what was saved: the rows, the gradient by what
+  /// Inputs of the parameters' gradients replace the saved tensors: the rows, the gradient by what
   /// became of them, what down reads, the gradient by gate|up.
   [[nodiscard]] Gradients backward_input(const at::Tensor& d_out, std::span<const std::int64_t> begin,
                                          std::span<const at::Tensor> parameters, std::vector<at::Tensor>& saved) const;

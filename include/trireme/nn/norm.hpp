@@ -11,7 +11,8 @@
 
 namespace trireme::nn {
 
-/// RMSNorm {weight}, that times (1 + weight), or LayerNorm {weight, bias}, [D] each, as the decoder says. x: [N, D].
+/// RMSNorm {weight}, that times (1 + weight), or LayerNorm {weight, bias}, [D] each, as the decoder specifies. x: [N,
+/// D].
 class Norm {
  public:
   explicit Norm(const model::Sizes& sizes) : kind_(sizes.decoder.norm), eps_(sizes.norm_eps) {}
@@ -24,7 +25,7 @@ class Norm {
     at::Tensor statistics;  ///< fp32: rstd [N], or mean and rstd [2, N]
   };
   [[nodiscard]] Output forward(const at::Tensor& x, std::span<const at::Tensor> parameters) const;
-  /// h once more, the same bits.
+  /// Recomputes h, the same bits.
   [[nodiscard]] at::Tensor again(const at::Tensor& x, std::span<const at::Tensor> parameters,
                                  const at::Tensor& statistics) const;
   /// d_residual + the gradient by x; it overwrites d_h. d_residual: undefined for none.

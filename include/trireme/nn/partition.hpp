@@ -16,7 +16,7 @@
 /// them, as verbs of the schedule.
 namespace trireme::nn {
 
-/// A norm by itself, of a branch's input or output: of all tokens, or under sequence parallelism of this rank's. Saves
+/// A separate norm of a branch's input or output: of all tokens, or under sequence parallelism of this rank's. Saves
 /// x and its statistics.
 class NormStage {
  public:

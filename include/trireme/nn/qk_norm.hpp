@@ -10,8 +10,8 @@
 
 namespace trireme::nn {
 
-/// RMSNorm of queries and of keys over all heads of a token, of which this rank has a part, and RoPE: from what a
-/// projection wrote to what attention reads. Between its parts the ranks of the tensor axis sum what they know, fp32
+/// RMSNorm of queries and of keys over all heads of a token, of which this rank has a part, and RoPE: from the output
+/// of a projection to the input of attention. Between its parts the ranks of the tensor axis sum their statistics, fp32
 /// [2, N], first of queries, then of keys. Saves q|k before the norm and rstd [2, N]. Parameters: roles_of(qk_norm).
 class QkNorm {
  public:
@@ -20,7 +20,7 @@ class QkNorm {
   QkNorm(const model::Sizes& sizes, const model::Sizes& whole, std::int64_t copies, const model::Stage& stage,
          std::int64_t seq_len, const model::ContextPart& part, at::Device device = at::kCPU);
 
-  /// Of this rank's heads. qkv: [N, (heads + 2 kv_heads) * head_dim].
+  /// Sums over this rank's heads. qkv: [N, (heads + 2 kv_heads) * head_dim].
   [[nodiscard]] at::Tensor sums_of_squares(const at::Tensor& qkv) const;
   /// Queries and keys normed and turned in their place in `qkv`. sums: over all ranks.
   [[nodiscard]] at::Tensor forward(const at::Tensor& qkv, const at::Tensor& sums,

@@ -47,7 +47,7 @@ struct RopeOfStage {
 /// Those of queries are others than those of keys where these are scaled by their position.
 using RotaryTables = kernels::Rotated;
 
-/// What stands between the projection q|k|v and attention: a norm of queries and keys where the decoder has one, and
+/// Computation between the projection q|k|v and attention: a norm of queries and keys where the decoder has one, and
 /// RoPE where the stage rotates.
 class QueriesAndKeys {
  public:
@@ -78,7 +78,7 @@ class QueriesAndKeys {
   void put_weights(std::span<const at::Tensor> d_weights, std::span<const Grad> grads) const;
 
  private:
-  /// Of norms of each head by itself.
+  /// Norms of each head separately.
   [[nodiscard]] kernels::HeadNorms head_norms(std::span<const at::Tensor> parameters) const;
   /// The angles from the microbatch's first position on.
   [[nodiscard]] RotaryTables tables_of(const Microbatch& microbatch) const;

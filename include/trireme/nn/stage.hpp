@@ -39,24 +39,24 @@ struct Microbatch {
   /// generate: tokens of each row before `inputs`, whose keys and values are in the cache, and the most that a row will
   /// have. After `past` > 0 tokens follows one.
   std::int64_t past = 0, longest = 0;
-  /// Of layers with experts, in training: the weight of the sequence-wise balance loss over the sequences of the global
+  /// Layers with experts, in training: the weight of the sequence-wise balance loss over the sequences of the global
   /// batch, and that of the squared log-partition of the router's logits over its tokens. Both losses carry them.
   double balance_scale = 0.0, router_z_scale = 0.0;
-  /// Of a layer with a correction bias of its router: that bias, fp32 [E].
+  /// Correction bias of the router, where the layer has one, fp32 [E].
   at::Tensor choice_bias{};
-  /// Of a layer with experts: how many choices of each expert the whole sequences have, fp32 [B, E], in the backward of
+  /// Layers with experts: choices of each expert in the whole sequences, fp32 [B, E], in the backward of
   /// a rank that has a part of their tokens; and the first of the B*T tokens that is on this rank's residual stream.
   at::Tensor loads{};
   std::int64_t first_token = 0;
-  /// Of a layer with experts that runs again, and in its backward: how many tokens each expert has. Empty: they are
-  /// counted, and on a GPU the host waits for it.
+  /// Layers with experts, in recompute and backward: tokens of each expert. Empty: they are counted, and on a GPU the
+  /// host waits for the counts.
   std::span<const std::int64_t> expert_tokens{};
 };
 
 using kernels::Grad;
 
-/// What a stage keeps for its backward, in an order only the stage knows. Never a parameter: those may be freed in
-/// between.
+/// Tensors that a stage keeps for its backward, in an order private to the stage. Never a parameter: those may be freed
+/// in between.
 struct Saved {
   std::vector<at::Tensor> tensors;
 };
@@ -67,7 +67,7 @@ struct Result {
   at::Tensor hidden;
   /// From the head: forward in evaluate, where there is no z-loss; backward in train.
   kernels::LossSums loss{};
-  /// The same from a head on a device, [2] fp64 there, so that nobody waits for it: `loss` is 0 then. Undefined on the
+  /// The same from a head on a device, [2] fp64 there, without a wait of the host: `loss` is 0 then. Undefined on the
   /// host.
   at::Tensor device_loss;
   /// From a moe stage: in a training forward that is not a rebuild how many tokens each expert got.
@@ -119,7 +119,7 @@ class Stage {
                     loss_chunk_tokens, device);
 }
 
-/// What forward saves, to the byte.
+/// Bytes that forward saves.
 using model::saved_bytes;
 
 }  // namespace trireme::nn

@@ -27,7 +27,7 @@ struct AdamWStep {
 [[nodiscard]] AdamWStep adamw_step(const config::Optimizer& optimizer, double lr, std::int64_t count,
                                    double gradient_factor);
 
-/// What a shard keeps between steps: fp32, [shard_elements] each, not overlapping.
+/// State of a shard between steps: fp32, [shard_elements] each, not overlapping.
 struct AdamWState {
   std::span<float> master;
   std::span<float> first_moment;

@@ -21,7 +21,7 @@ struct DecayRange {
 /// True unless a glob of `no_decay` (optimizer.no_decay) fits the parameter's Hugging Face name.
 [[nodiscard]] bool decays(std::string_view name, std::span<const std::string> no_decay);
 
-/// What shard `rank` of a block holds of parameters, in order, neighbours under the same rule merged; gaps are left
+/// Ranges of parameters in shard `rank` of a block, in order, neighbours under the same rule merged; gaps are left
 /// out. `layout` is that of `block`.
 [[nodiscard]] std::vector<DecayRange> decay_ranges(const model::ParameterBlock& block, const shard::BlockLayout& layout,
                                                    int rank, std::span<const std::string> no_decay);

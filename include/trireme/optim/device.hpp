@@ -24,7 +24,8 @@ struct DeviceState {
 void adamw(const AdamWStep& step, std::span<const DecayRange> ranges, const at::Tensor& gradient,
            const DeviceState& state, const at::Tensor& compute);
 
-/// Adds the sum of the squares of `range` of `values` to `into`. values: fp32 [elements]; into: fp64 [1] beside it.
+/// Adds the sum of the squares of `range` of `values` to `into`. values: fp32 [elements]; into: fp64 [1] on the same
+/// device.
 void sum_of_squares(const at::Tensor& values, const shard::Range& range, const at::Tensor& into);
 
 }  // namespace trireme::optim

@@ -12,7 +12,7 @@ namespace trireme::optim {
 /// check for those. Returns when it is done.
 [[nodiscard]] double sum_of_squares(std::span<const float> values, const Team& team = {});
 
-/// What gradients of global L2 norm `norm` are multiplied with, as torch.nn.utils.clip_grad_norm_: min(1, clip / (norm
+/// Factor of gradients of global L2 norm `norm`, as torch.nn.utils.clip_grad_norm_: min(1, clip / (norm
 /// + 1e-6)); 1 when clip is 0 (clipping off).
 [[nodiscard]] double clip_factor(double norm, double clip);
 

@@ -6,7 +6,7 @@
 namespace trireme::optim {
 
 /// The threads that an update or a norm runs on. Results do not depend on it. By default Kokkos' host space, whose
-/// threads are the compute thread's; a team of its own lets another thread work beside that one.
+/// threads are the compute thread's; a separate team lets another thread work concurrently with it.
 class Team {
  public:
   Team();

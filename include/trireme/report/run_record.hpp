@@ -37,7 +37,7 @@ struct TracedStep {
   std::map<std::string, Points> memory;            ///< of the device of rank 0: bytes by category over seconds
 };
 
-/// What one run left in its run.output. Numbers are those of its files, not rounded.
+/// Files that one run left in its run.output. Numbers are those of its files, not rounded.
 struct RunRecord {
   std::string name;
   /// (step, number) by the key of metrics.jsonl, such as "loss" or "memory_peak_bytes/device/total"; rows without a

@@ -15,7 +15,7 @@ struct CopiedRanges {
   std::vector<Range> in_groups;   ///< over groups of neighbours on it: shared key and value heads
   int group = 1;                  ///< how many neighbours
 };
-/// What shard `rank` of a block holds of them.
+/// Those in shard `rank` of a block.
 [[nodiscard]] CopiedRanges copied_ranges(const model::ParameterBlock& block, const BlockLayout& layout, int rank);
 [[nodiscard]] std::int64_t elements(const std::vector<Range>& ranges);
 

@@ -8,7 +8,7 @@
 #include "trireme/mesh/groups.hpp"
 #include "trireme/model/model.hpp"
 
-/// Who owns which elements of which parameter: the one truth for sharding, checkpoints and resharding.
+/// Owner of every element of every parameter: the single source for sharding, checkpoints and resharding.
 namespace trireme::shard {
 
 /// Every parameter starts at a multiple of this many elements, so offsets are the same in fp32 and bf16.
@@ -38,7 +38,7 @@ struct Slice {
 
 /// The flat buffer of one parameter block, cut into `shards` equal slices. Gaps between parameters and the tail are
 /// zero. A block in parts (experts over expert ranks) has each part's slices on every parts-th rank, so that neighbours
-/// have different parts: those ranks gather it, and nobody gathers the whole. One shard has all parts.
+/// have different parts: those ranks gather it, and no rank gathers the whole. One shard has all parts.
 class BlockLayout {
  public:
   /// Throws BugError when the parts do not divide the shards.
@@ -60,7 +60,7 @@ class BlockLayout {
   [[nodiscard]] std::int64_t shard_elements() const { return padded_ / shards_; }
   /// Where parameter `index` lies in the flat buffer.
   [[nodiscard]] Range range(int index) const { return ranges_[static_cast<std::size_t>(index)]; }
-  /// What shard `rank` holds of the flat buffer.
+  /// Part of the flat buffer in shard `rank`.
   [[nodiscard]] Range shard(int rank) const {
     const int slice = rank % parts_ * gathering() + rank / parts_;
     return {slice * shard_elements(), (slice + 1) * shard_elements()};

@@ -15,11 +15,11 @@
 
 namespace trireme::store {
 
-/// What stages keep between a forward and its backward, on the device or in host memory. Lanes call it at the same
-/// time, for different keys.
+/// Tensors that stages keep between a forward and its backward, on the device or in host memory. Lanes call it at the
+/// same time, for different keys.
 class ActivationStore {
  public:
-  /// Whose activations: one stage of one block in one microbatch.
+  /// Owner of activations: one stage of one block in one microbatch.
   using Key = std::tuple<Block, Stage, Microbatch>;
 
   /// device: where tensors come back to. From and to a GPU copies are launched on the calling thread's current

@@ -44,7 +44,7 @@ class ParameterInitializer {
 /// [elements], zeroed, charged to `category`.
 using Allocate = std::function<at::Tensor(device::Category category, std::int64_t elements, DType type)>;
 
-/// What a schedule needs in memory.
+/// Buffers that a schedule needs.
 struct Buffers {
   schedule::RingSizes rings;
   std::optional<int> reshard_group{};       ///< groups that keep a copy between forward and backward
@@ -76,7 +76,7 @@ class ParameterStore {
 
   /// fp32 masters of this rank's shard, [shard_elements]; undefined where they are split.
   [[nodiscard]] at::Tensor& master(ParamBlock block) { return at(master_, block); }
-  /// What `host_compute_shard` leaves of split masters (masters.hpp): words of 16 bits as a bf16 tensor,
+  /// Split masters without `host_compute_shard` (masters.hpp): words of 16 bits as a bf16 tensor,
   /// [shard_elements]; undefined where masters are fp32.
   [[nodiscard]] at::Tensor& remainder(ParamBlock block) { return at(remainder_, block); }
   [[nodiscard]] bool split_masters() const { return split_masters_; }
@@ -84,15 +84,15 @@ class ParameterStore {
   [[nodiscard]] at::Tensor masters(ParamBlock block);
   /// Makes these the masters. values: fp32 [shard_elements], in any memory. `derive_compute_shard` follows.
   void put_masters(ParamBlock block, const at::Tensor& values);
-  /// What is gathered, [shard_elements] in the compute dtype: the masters themselves in fp32, their rounded copy in
+  /// Source of gathers, [shard_elements] in the compute dtype: the masters themselves in fp32, their rounded copy in
   /// bf16; a copy on the device of `host_compute_shard` where the masters live on the host. Undefined where parameters
   /// are uploaded for each gather.
   [[nodiscard]] at::Tensor& compute_shard(ParamBlock block) { return at(compute_shard_, block); }
-  /// What an update writes and an upload reads: `wire`, but beside the masters where those live on the host.
+  /// Target of updates and source of uploads: `compute_shard`, or in host memory where the masters are on the host.
   [[nodiscard]] at::Tensor& host_compute_shard(ParamBlock block) { return at(host_compute_shard_, block); }
   /// Makes what is gathered equal to the masters again, which something else than an update has changed.
   void derive_compute_shard(ParamBlock block);
-  /// What of the block lives in host memory.
+  /// State of the block that is in host memory.
   [[nodiscard]] schedule::OnHost on_host(ParamBlock block) const {
     return on_host_.at(static_cast<std::size_t>(block.value));
   }
@@ -109,7 +109,7 @@ class ParameterStore {
   /// Counts what changed masters other than by updates.
   [[nodiscard]] std::int64_t masters_version() const { return masters_version_; }
   /// The correction bias of the router of a layer whose block this is, as a whole: fp32 [E], of the same bits as the
-  /// masters of all ranks. Undefined where there is none, and until whoever fills the masters has put it here.
+  /// masters of all ranks. Undefined where there is none, and until it is put here after the masters are filled.
   [[nodiscard]] at::Tensor& choice_bias(ParamBlock block) { return at(choice_bias_, block); }
   /// Writes what this rank holds of it into the masters.
   void put_choice_bias(ParamBlock block);
@@ -142,8 +142,8 @@ class ParameterStore {
   [[nodiscard]] at::Tensor& send_buffer(schedule::Slot slot) { return at(send_ring_, slot); }
   [[nodiscard]] at::Tensor& receive_buffer(schedule::Slot slot) { return at(receive_ring_, slot); }
 
-  /// What gathers and reductions read and write in every step, on the device: in one order on all ranks that hold the
-  /// same blocks.
+  /// Memory that gathers and reductions read and write in every step, on the device: in one order on all ranks that
+  /// hold the same blocks.
   struct Travelling {
     enum class Over { gather, gather_of_copies, reduce } over;  ///< the collectives
     ParamBlock block;                                           ///< one of those whose group it is

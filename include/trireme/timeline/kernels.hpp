@@ -27,7 +27,8 @@ class KernelRecording {
   KernelRecording& operator=(const KernelRecording&) = delete;
   ~KernelRecording();
 
-  /// What has run since, by begin, once the device is at rest. Empty where libtorch or the driver records nothing.
+  /// Kernels that have run since, by begin, once the device is at rest. Empty where libtorch or the driver records
+  /// nothing.
   [[nodiscard]] std::vector<Kernel> end();
 
  private:

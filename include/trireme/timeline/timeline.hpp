@@ -24,7 +24,7 @@ struct Span {
   std::array<device::SpaceUse, device::space_count> memory{};  ///< at its end
 };
 
-/// What ran when, on all lanes of this rank. Lanes write, anybody reads after a drain.
+/// Spans of ops on all lanes of this rank. Lanes write; any thread reads after a drain.
 class Timeline {
  public:
   void record(const Span& span) {

@@ -11,7 +11,7 @@
 
 namespace trireme::timeline {
 
-/// Whose trace it is.
+/// Rank of a trace.
 struct TraceProcess {
   int rank = 0;
   std::string name;          ///< "rank 3 on node7"

@@ -18,7 +18,7 @@ struct RunOptions {
 };
 
 /// Trains what the run file describes, from its first step to its last: banner, steps, metrics, evaluation,
-/// checkpoints, export. Resumes from a checkpoint as `checkpoint.resume` says. Returns ExitCode::requeue when a signal
+/// checkpoints, export. Resumes from a checkpoint by `checkpoint.resume`. Returns ExitCode::requeue when a signal
 /// stopped it after a save. Collective over `world`. The libraries are up (`device::install_allocator`, Kokkos,
 /// threads). Throws Error.
 ExitCode run_training(const config::RunConfig& config, const mpi::Communicator& world, const RunOptions& options = {});

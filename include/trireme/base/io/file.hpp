@@ -20,7 +20,7 @@ struct ReadError : Error {
   explicit ReadError(const std::string& message) : Error(ExitCode::checkpoint, message) {}
 };
 
-/// Throws ReadError naming `error`, an errno, unless it says that there is no such file: then CheckpointError.
+/// Throws ReadError naming `error`, an errno, unless it means that there is no such file: then CheckpointError.
 /// what: "open", "read at byte 3".
 [[noreturn]] void cannot_read(const std::string& path, std::string_view what, int error);
 
@@ -73,13 +73,13 @@ class File {
   std::int64_t size_ = 0;
 };
 
-/// What a path leads to.
+/// Kind of file at a path.
 enum class PathKind { nothing, file, directory, other };
 struct PathStatus {
   PathKind kind = PathKind::nothing;
   std::int64_t bytes = 0;  ///< of a file
 };
-/// Throws ReadError when the system does not say.
+/// Throws ReadError when the system reports none.
 [[nodiscard]] PathStatus status_of(const std::string& path);
 
 /// The whole of a file as text. Throws CheckpointError, also when it has more than `most` bytes or consists of holes;

@@ -6,7 +6,7 @@
 
 namespace trireme::io {
 
-/// fsync: 0, or -1 with errno. It may take minutes, in which nothing else tells that this process is at work.
+/// fsync: 0, or -1 with errno. It may take minutes without any other sign of progress.
 [[nodiscard]] int flush_to_disk(int descriptor);
 
 /// While threads of this process are in `flush_to_disk`: when the last one of them entered, or another one left.

@@ -9,7 +9,7 @@
 
 namespace trireme::io {
 
-/// What to do about ENAMETOOLONG.
+/// Remedy for ENAMETOOLONG.
 inline constexpr std::string_view remedy_of_long_name = "give it a shorter name (255 bytes at most, a path 4095)";
 
 /// A regular file that was opened for reading, or why none was.

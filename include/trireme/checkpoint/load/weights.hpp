@@ -29,13 +29,13 @@ class Weights {
 
   /// Their [model]; no `from`.
   [[nodiscard]] const config::Model& model() const { return model_; }
-  /// What they say of generation; max_position_embeddings is 0 where they do not say.
+  /// Settings of generation; max_position_embeddings is 0 where it is absent.
   [[nodiscard]] const huggingface::HfWriteOptions& generation() const { return generation_; }
   /// The effective run file of the run that saved them; empty where there was none.
   [[nodiscard]] const std::string& run_file() const { return run_file_; }
   /// Logs a warning of keys of config.json that nothing here follows, if there are any.
   void warn_of_unread_keys() const;
-  /// The spec of the tokenizer that they were trained with. Throws CheckpointError when they do not say, or when its
+  /// The spec of the tokenizer that they were trained with. Throws CheckpointError when it is absent, or when its
   /// file is missing or another one now.
   [[nodiscard]] std::string tokenizer() const;
   /// Throws CheckpointError listing what does not fit `model`.

@@ -16,7 +16,7 @@
 
 namespace trireme::checkpoint {
 
-/// How a save that ran beside the training ended.
+/// Result of a save that ran concurrently with the training.
 struct Ended {
   std::int64_t step = 0;
   Saved saved;
@@ -25,15 +25,15 @@ struct Ended {
   std::exception_ptr failure;  ///< the same kind on every rank; null: it is saved
 };
 
-/// Saves that are written by a thread of their own while training continues, one at a time. What the ranks tell each
-/// other goes over communicators of its own, which is why the program asks MPI for MPI_THREAD_MULTIPLE.
+/// Saves that are written by a separate thread while training continues, one at a time. The ranks exchange messages
+/// over separate communicators, which requires MPI_THREAD_MULTIPLE.
 class BackgroundSave {
  public:
   /// Collective over `world`, whose ranks are the mesh's.
   explicit BackgroundSave(const mpi::Communicator& world);
   BackgroundSave(const BackgroundSave&) = delete;
   BackgroundSave& operator=(const BackgroundSave&) = delete;
-  /// Waits for what is under way.
+  /// Waits for the save in progress.
   ~BackgroundSave();
 
   /// Copies `shards` and begins to write the copy. Nothing may be under way. False, with a warning, when a rank's node

@@ -16,8 +16,8 @@
 
 namespace trireme::checkpoint {
 
-/// What one rank holds of a run: its shard of every block, fp32 [shard_elements]. What `values` gives may be used
-/// until it is called again: who has not all of them at hand can make them one by one.
+/// State of one rank of a run: its shard of every block, fp32 [shard_elements]. The result of `values` is valid
+/// until it is called again, so that values can be made one by one.
 struct Shards {
   const model::Model& model;            ///< with a pipeline, this rank's blocks only
   const model::Model* whole = nullptr;  ///< with a pipeline, the model of all its ranks
@@ -57,7 +57,7 @@ struct Saved {
 
 /// Writes a checkpoint and commits it: under a temporary name, checksummed, flushed to disk, renamed when every rank
 /// agrees that nothing failed; then removes old ones of the same run, if any, once every rank has read back what it
-/// wrote. Collective over `world`, a communicator of its own whose ranks are the mesh's. Throws WriteError on every
+/// wrote. Collective over `world`, a separate communicator whose ranks are the mesh's. Throws WriteError on every
 /// rank when anything failed on any; what was there before stays. ReadError when it could not be read back: then it
 /// stays, too. Another Error of exit code 8 is one that only the end of the job helps.
 Saved save(const mpi::Communicator& world, const Shards& shards, const State& state, const SaveOptions& options);

@@ -10,13 +10,13 @@
 
 namespace trireme::checkpoint {
 
-/// A copy in host memory of what one rank holds: it is written while the original keeps changing. Allocated once and
+/// A copy in host memory of one rank's state: it is written while the original keeps changing. Allocated once and
 /// used again for every save.
 class Staging {
  public:
   /// As much memory as `shards` take, charged to `other` on the host. ranks_on_node: as many do the same on this node.
-  /// Throws EnvironmentError when the system does not have it beside what the process, at its peak, had more than now:
-  /// training takes that again.
+  /// Throws EnvironmentError when the system does not have it in addition to the difference between the process's peak
+  /// and its use now, which training takes again.
   Staging(const Shards& shards, int ranks_on_node);
 
   /// Copies `shards`, of the same model and mesh as those it was made for. From the compute thread: uses its team.
@@ -29,11 +29,11 @@ class Staging {
   std::vector<at::Tensor> copies_;  ///< [quantity * blocks_ + block]: [shard_elements]
 };
 
-/// What a rank's copy takes.
+/// Bytes of a rank's copy.
 [[nodiscard]] Bytes staging_bytes(const shard::Layout& layout);
 
-/// Bytes that this node can still give to a process: what the kernel says is available, and what the cgroup leaves.
-/// Very large where neither says.
+/// Bytes that this node can still give to a process: the kernel's available memory, limited by the cgroup.
+/// Very large where neither is known.
 [[nodiscard]] Bytes available_host_memory();
 
 }  // namespace trireme::checkpoint

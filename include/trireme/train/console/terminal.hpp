@@ -5,7 +5,7 @@
 
 namespace trireme::train {
 
-/// What is known about standard output.
+/// Properties of standard output.
 struct TerminalInfo {
   bool terminal = false;           ///< it is a terminal
   bool under_open_mpi = false;     ///< whose launcher gives ranks pseudo-terminals, whatever its own output is

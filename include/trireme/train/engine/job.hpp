@@ -19,7 +19,7 @@
 
 namespace trireme::train {
 
-/// How a job runs, apart from what the run file says.
+/// Options of a job that are not keys of the run file.
 struct JobOptions {
   std::optional<bool> lane_threads;  ///< absent: where a rank has a core to spare for them
   int host_threads = 1;              ///< executor::Options::host_threads
@@ -27,7 +27,7 @@ struct JobOptions {
   at::Device device = at::kCPU;                      ///< where the step computes
   comm::DeviceLink link = comm::DeviceLink::staged;  ///< how tensors on a GPU travel
   comm::NcclSettings nccl{};                         ///< where tensors travel over NCCL
-  bool control_over_link = false;    ///< norms and losses too, as comm.backend = "nccl" wants it; else MPI on the host
+  bool control_over_link = false;    ///< norms and losses too, as comm.backend = "nccl" requires; else MPI on the host
   bool poison = false;               ///< executor::Options::poison
   bool small_windows = false;        ///< tests: buffers below 1 MiB are shared by a node's ranks too
   bool record_timeline = false;      ///< executor::Options::record_timeline
@@ -87,7 +87,7 @@ class Job {
   /// The same with a key/value cache: computes the positions from `past` on, 0 or all but the last. past > 0: the call
   /// before had these tokens without the last one. Throws BugError when T exceeds data.seq_len.
   [[nodiscard]] at::Tensor infer_cached(const at::Tensor& tokens, std::int64_t past);
-  /// What the cache of so many rows takes on this rank.
+  /// Bytes of the cache of so many rows on this rank.
   [[nodiscard]] Bytes kv_cache_bytes(std::int64_t rows) const;
 
   /// Gathers the fp32 masters of one parameter block of the whole model as every tensor rank holds it: [tensor,
@@ -98,7 +98,7 @@ class Job {
   /// Returns after every rank of the job has called it.
   void barrier();
 
-  /// What the last step moved over every group. Control traffic of this rank between steps is not in it.
+  /// Traffic of the last step over every group. Control traffic of this rank between steps is not in it.
   [[nodiscard]] const comm::TrafficTable& step_traffic() const { return step_traffic_; }
 
   /// Counted targets of the last step's global batch.
@@ -117,20 +117,20 @@ class Job {
   /// For messages: "dp rank 3 (rank 6 on n2)".
   [[nodiscard]] std::string name_of(DpRank dp_rank) const;
   [[nodiscard]] data::BatchShape batch_shape() const;
-  /// What this rank holds: with a pipeline, its blocks only.
+  /// This rank's part: with a pipeline, its blocks only.
   [[nodiscard]] const model::Model& model() const { return model_; }
   [[nodiscard]] const model::Model& whole_model() const { return whole_model_ ? *whole_model_ : model_; }
   [[nodiscard]] const shard::Layout& whole_layout() const { return whole_layout_ ? *whole_layout_ : layout_; }
   [[nodiscard]] store::ParameterStore& store() { return *store_; }
   [[nodiscard]] executor::Executor& executor() { return *executor_; }
   [[nodiscard]] comm::Collectives& control();
-  /// What the job's transports hold now of the memory charged to `communication`; the rest are pipeline slots.
+  /// Staging memory of the job's transports, charged to `communication`; the rest are pipeline slots.
   [[nodiscard]] Bytes staging() const;
   [[nodiscard]] bool lane_threads() const { return lane_threads_; }
   [[nodiscard]] std::string transport_name() const { return gather().transport_name(); }
   /// Steps that were not skipped: AdamW's count.
   [[nodiscard]] std::int64_t updates() const { return updates_; }
-  /// Goes on after so many updates, with masters, what is gathered and moments put into the store. Before the first
+  /// Continues after so many updates, with masters, compute shards and moments put into the store. Before the first
   /// step.
   void restore(std::int64_t updates) { updates_ = updates; }
 

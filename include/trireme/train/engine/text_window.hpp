@@ -7,7 +7,7 @@
 
 namespace trireme::train {
 
-/// What one forward of a growing text computes: tokens [begin + past, begin + past + count), seen with those from
+/// Tokens of one forward of a growing text: tokens [begin + past, begin + past + count), seen with those from
 /// `begin` on.
 struct ForwardRange {
   std::int64_t begin = 0;  ///< the first token of the text that the model sees

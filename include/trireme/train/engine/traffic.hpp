@@ -12,7 +12,7 @@
 
 namespace trireme::train {
 
-/// Says what each step moved, although lanes run ahead into the next one: every lane has counters of its own, which are
+/// Traffic of each step, although lanes run ahead into the next one: every lane has separate counters, which are
 /// read at the moment that lane ends a step.
 class StepTraffic {
  public:
@@ -22,9 +22,9 @@ class StepTraffic {
   void rest();
   /// `lane` has ended `step`. Called on the lane's thread.
   void lane_ended(schedule::Lane lane, std::int64_t step);
-  /// A copy between device and host, told on its thread; the table has it under "host".
+  /// Counts a copy between device and host on its thread; the table has it under "host".
   void copied(std::string_view copy, Bytes bytes, std::int64_t step);
-  /// What the step moved on all lanes. All lanes have ended it; asked once for each step, in order.
+  /// Traffic of the step on all lanes. All lanes have ended it; called once for each step, in order.
   [[nodiscard]] comm::TrafficTable take(std::int64_t step);
 
  private:

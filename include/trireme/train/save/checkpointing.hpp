@@ -17,14 +17,14 @@
 
 namespace trireme::train {
 
-/// What of the effective run file `now` is another than in `saved`, a line each; keys that the version which saved it
+/// Keys of the effective run file `now` that differ from `saved`, a line each; keys that the version which saved it
 /// did not have had their defaults. Without [run], [checkpoint] and [metrics].
 [[nodiscard]] std::vector<std::string> changed_settings(const std::string& saved, const std::string& now);
 
-/// Whether a run writes checkpoints of its own accord.
+/// Whether a run writes checkpoints without a request.
 [[nodiscard]] bool saves_checkpoints(const config::RunConfig& config);
 
-/// What the order of a run's samples depends on, token files by their contents: a resumed run must find the same.
+/// Inputs of the order of a run's samples, token files by their contents: a resumed run must find the same.
 /// old: with the fingerprints of checkpoints without a run id.
 [[nodiscard]] checkpoint::Metadata data_metadata(const config::RunConfig& config, bool old = false);
 
@@ -64,11 +64,11 @@ class Checkpointing {
   /// one over other targets is replaced, with a line. Collective, as `save`.
   [[nodiscard]] std::string offer_best(const checkpoint::State& state, checkpoint::Best offered);
 
-  /// What there is to say of a save that a thread has ended since it was last asked. Its failure is said as an error.
+  /// Message of a save that a thread has ended since the last call. Its failure is logged as an error.
   [[nodiscard]] std::string news();
   /// Waits for the save that is under way. Collective. Throws WriteError when the newest save of the run failed.
   [[nodiscard]] std::string finish();
-  /// What exports of this run say of generation; on the first rank, once it has begun.
+  /// Settings of generation in exports of this run; on the first rank, once it has begun.
   [[nodiscard]] const checkpoint::Metadata& generation() const { return generation_; }
   /// Seconds that the longest save of this job took; 0 before the first.
   [[nodiscard]] double save_seconds() const { return save_seconds_; }
@@ -103,7 +103,7 @@ class Checkpointing {
   std::optional<checkpoint::Best> best_;      ///< the one that is marked
   std::optional<checkpoint::Best> promised_;  ///< to be marked once it is there
   bool unmarked_ = false;                     ///< the best one could not be marked
-  bool forgets_best_ = false;                 ///< a mark of another future is there until the first save
+  bool forgets_best_ = false;                 ///< a mark of an abandoned branch is there until the first save
   std::string failure_;                       ///< of the newest save; empty: it is saved
   int failed_saves_ = 0;                      ///< since the last one that succeeded
   double save_seconds_ = 0;

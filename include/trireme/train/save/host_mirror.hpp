@@ -13,7 +13,7 @@ namespace trireme::train {
 /// Copies in the host's memory of tensors on a GPU, for who reads and writes files. A tensor of the host is its own.
 class HostMirror {
  public:
-  /// What lies in the host's memory for `tensor`, which outlives this: copied at the first call.
+  /// Copy in host memory of `tensor`, which outlives this: copied at the first call.
   [[nodiscard]] at::Tensor of(at::Tensor& tensor) {
     if (!tensor.is_cuda()) return tensor;
     const auto found = copies_.find(&tensor);
@@ -26,7 +26,7 @@ class HostMirror {
     if (found != joined_.end()) return found->second;
     return joined_.emplace(block, store.masters(block)).first->second;
   }
-  /// Copies everything that was asked for back to where it came from.
+  /// Copies all requested tensors back.
   void put_back(store::ParameterStore& store) {
     for (auto& [tensor, copy] : copies_) tensor->copy_(copy);
     for (auto& [block, copy] : joined_) store.put_masters(block, copy);

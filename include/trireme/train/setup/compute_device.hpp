@@ -16,16 +16,16 @@ struct ComputeDevice {
   c10::Device device = c10::Device(c10::DeviceType::CPU);
   comm::DeviceLink link = comm::DeviceLink::staged;
   std::optional<device::Gpu> gpu;  ///< this rank's
-  std::string remark;              ///< what a person did not ask for and should know; empty: nothing
+  std::string remark;              ///< a note on a choice that was not requested; empty: none
 };
 
-/// What every rank found, in one word each.
+/// Result of every rank, in one word each.
 struct RankGpus {
   int node_rank = 0;          ///< among this node's ranks
   bool shared = false;        ///< some GPU has several ranks
   bool nccl_accepts = false;  ///< shared, and NCCL accepts that (comm::gpu_sharing)
   bool any_without = false;   ///< a rank of the job sees no GPU
-  std::string why_without;    ///< what that rank says
+  std::string why_without;    ///< that rank's reason
 };
 
 /// FLOP/s of one rank at best, for mfu: `metrics.peak_flops`, or what is known of its GPU in bf16.
@@ -35,13 +35,13 @@ struct RankGpus {
 /// which is how Slurm binds ranks (--gpus-per-task, --gpu-bind).
 [[nodiscard]] int gpu_of(int gpus, int node_rank);
 
-/// What the run file wants of what is there. Throws EnvironmentError where `device.type = "cuda"` or
+/// The device that the run file selects. Throws EnvironmentError where `device.type = "cuda"` or
 /// `comm.backend = "nccl"` cannot be.
 [[nodiscard]] ComputeDevice decide_device(const config::RunConfig& config, const device::GpuProbe& probe,
                                           const RankGpus& ranks);
 
 /// Looks for GPUs, decides, and makes this rank's GPU the one where it computes; with `run.deterministic` NCCL and
-/// cuBLAS are told to sum in one order, and with `memory.budget` this rank's allocations end there. The same kind on
+/// cuBLAS sum in one order, and with `memory.budget` this rank's allocations end there. The same kind on
 /// all ranks. Collective over `world`.
 [[nodiscard]] ComputeDevice choose_device(const config::RunConfig& config, const mpi::Communicator& world);
 

@@ -7,8 +7,8 @@
 #include "trireme/config/load.hpp"
 #include "trireme/mpi/communicator.hpp"
 
-/// What a run measured or chose by itself, and its bits depend on: written into checkpoints and taken again by who goes
-/// on, so that a restart repeats bit for bit.
+/// Settings measured or chosen by a run that its bits depend on: written into checkpoints and used by a resumed run,
+/// so that a restart repeats bit for bit.
 namespace trireme::train {
 
 /// The choices in force: the libraries that multiply (`kernels::gemm_choice`), CPU type, threads of a rank.
