@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "base/io/try_again.hpp"
-#include "checkpoint/checksum.hpp"
 #include "checkpoint/commit.hpp"
 #include "checkpoint/hdf5.hpp"
 #include "trireme/base/error.hpp"
@@ -22,6 +21,7 @@
 #include "trireme/base/io/file.hpp"
 #include "trireme/base/log.hpp"
 #include "trireme/base/text.hpp"
+#include "trireme/data/text/xxh3.hpp"
 
 namespace trireme::checkpoint {
 namespace {
@@ -107,7 +107,7 @@ std::string manifest_of_run(const std::string& path, const std::string& run_id) 
 
 std::string commit_path(const std::string& path) { return path + "/COMMIT"; }
 
-std::uint64_t text_hash(std::string_view text) { return checksum(std::as_bytes(std::span(text))); }
+std::uint64_t text_hash(std::string_view text) { return data::xxh3(std::as_bytes(std::span(text))); }
 
 /// COMMIT's last line is the checksum of those before it.
 void check_commit(const std::string& path, const std::string& text) {
@@ -132,7 +132,7 @@ std::string commit_text(int version, std::int64_t bytes, std::uint64_t hash) {
 
 FileHash hash_file(const std::string& path) {
   const io::File file = io::File::open(path);
-  Checksum checksum;
+  data::Xxh3 checksum;
   std::vector<std::byte> buffer(std::size_t{1} << 20);
   for (std::int64_t at = 0; at < file.size();) {
     const auto count = std::min<std::int64_t>(static_cast<std::int64_t>(buffer.size()), file.size() - at);

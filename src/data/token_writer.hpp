@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "data/text/xxh3.hpp"
 #include "trireme/base/io/atomic_file.hpp"
 #include "trireme/data/sidecar.hpp"
+#include "trireme/data/text/xxh3.hpp"
 #include "trireme/data/token_type.hpp"
 
 namespace trireme::data {
@@ -28,7 +28,7 @@ class HashedFile {
 
  private:
   io::AtomicFile file_;
-  text::Xxh3 hash_;
+  Xxh3 hash_;
 };
 
 /// Writes a token file that TokenFile's `auto` reads back: a Megatron .bin/.idx pair when `output` ends in .idx (a

@@ -17,7 +17,6 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/checksum.hpp"
 #include "support/jobs.hpp"
 #include "support/nccl_ranks.hpp"
 #include "support/random_runs.hpp"
@@ -26,6 +25,7 @@
 #include "train/engine/job_schedules.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/config/load.hpp"
+#include "trireme/data/text/xxh3.hpp"
 #include "trireme/device/buffer.hpp"
 #include "trireme/device/gpus.hpp"
 #include "trireme/model/architecture.hpp"
@@ -146,7 +146,7 @@ TEST(Baseline, Configurations) {
 
 /// XXH3 of a state of all blocks of this rank.
 std::uint64_t digest(Job& job, const std::function<at::Tensor(ParamBlock)>& state) {
-  checkpoint::Checksum sum;
+  data::Xxh3 sum;
   for (int b = 0; b < job.model().param_blocks(); ++b) {
     const at::Tensor here = device::on_host(state(ParamBlock{b})).contiguous();
     sum.add({static_cast<const std::byte*>(here.const_data_ptr()), static_cast<std::size_t>(here.nbytes())});

@@ -13,11 +13,11 @@
 
 #include "data/document_ends.hpp"
 #include "data/files.hpp"
-#include "data/text/xxh3.hpp"
 #include "data/token_writer.hpp"
 #include "trireme/base/philox.hpp"
 #include "trireme/data/batch_reader.hpp"
 #include "trireme/data/document_checks.hpp"
+#include "trireme/data/text/xxh3.hpp"
 #include "trireme/data/token_file.hpp"
 #include "trireme/data/tokenize.hpp"
 
@@ -33,7 +33,7 @@ using testing::HasSubstr;
 using Ids = std::vector<std::int32_t>;
 
 std::string xxh3_of(const std::string& path) {
-  text::Xxh3 hash;
+  Xxh3 hash;
   hash.add(test::file_bytes(path));
   return hash.hex();
 }
@@ -87,7 +87,7 @@ TEST(Sidecar, SaysWhatWasTokenizedAndHow) {
     EXPECT_THAT(ends_of(path), ElementsAre(std::pair{5, 4}, std::pair{8, 6}));
     EXPECT_EQ(to_json(read_sidecar(path)), test::file_bytes(path + ".meta"));
   }
-  EXPECT_EQ(text::Xxh3().hex(), "2d06800538d394c2");  // of nothing, by xxhsum -H3
+  EXPECT_EQ(Xxh3().hex(), "2d06800538d394c2");  // of nothing, by xxhsum -H3
 }
 
 TEST(Sidecar, OfBothPartsWhereDocumentsAreSetAside) {

@@ -4,10 +4,10 @@
 #include <algorithm>
 #include <cstring>
 
-#include "checkpoint/checksum.hpp"
 #include "trireme/base/ceil_div.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/checkpoint/load/load.hpp"
+#include "trireme/data/text/xxh3.hpp"
 
 namespace trireme::checkpoint {
 namespace {
@@ -85,7 +85,7 @@ void Reader::read_chunk(const SavedFile& saved, const SavedDataset& dataset, con
   const shard::Range chunk = slice.chunk(index);
   const auto bytes = std::as_writable_bytes(out);
   file.read_at(dataset.byte_offset + 4 * (slice.offset + chunk.begin), bytes);
-  if (checksum(bytes) != slice.checksums[static_cast<std::size_t>(index)])
+  if (data::xxh3(bytes) != slice.checksums[static_cast<std::size_t>(index)])
     throw CheckpointError(fmt::format("{}, dataset {}: elements {} to {} are damaged (their checksum does not fit)",
                                       file.path(), dataset.name, slice.offset + chunk.begin, slice.offset + chunk.end));
 }

@@ -2,9 +2,9 @@
 #include "checkpoint/save/fill_file.hpp"
 
 #include "base/io/disk_space.hpp"
-#include "checkpoint/checksum.hpp"
 #include "checkpoint/hdf5.hpp"
 #include "trireme/base/fault.hpp"
+#include "trireme/data/text/xxh3.hpp"
 
 namespace trireme::checkpoint {
 namespace {
@@ -16,7 +16,7 @@ void write_slice(io::File& file, const float* values, const SavedDataset& datase
   for (std::int64_t c = 0; c < slice.chunks(); ++c) {
     const shard::Range chunk = slice.chunk(c);
     const auto bytes = std::as_bytes(std::span(values + chunk.begin, static_cast<std::size_t>(chunk.size())));
-    slice.checksums.push_back(checksum(bytes));
+    slice.checksums.push_back(data::xxh3(bytes));
     const std::int64_t at = dataset.byte_offset + width * (slice.offset + chunk.begin);
     file.write_at(at, bytes);
     chunks.push_back({.dataset = index,

@@ -5,10 +5,10 @@
 
 #include <algorithm>
 
-#include "checkpoint/checksum.hpp"
 #include "checkpoint/save/fill_file.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/base/fault.hpp"
+#include "trireme/data/text/xxh3.hpp"
 
 namespace trireme::checkpoint {
 namespace {
@@ -35,7 +35,7 @@ std::vector<shard::Range> slice_bytes(const SavedFile& file) {
 }
 
 std::uint64_t hash_rest(const io::File& file, const SavedFile& saved) {
-  Checksum checksum;
+  data::Xxh3 checksum;
   std::vector<std::byte> buffer(std::size_t{1} << 16);
   const auto add = [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t at = begin; at < end;) {
@@ -76,7 +76,7 @@ void read_back(const std::string& path, const WrittenFile& written) {
     buffer.resize(static_cast<std::size_t>(chunk.bytes.size()));
     file.read_at(chunk.bytes.begin, buffer);
     if (fault::point("ckpt.readback")) buffer.front() ^= std::byte{1};
-    if (checksum(buffer) != chunk.checksum)
+    if (data::xxh3(buffer) != chunk.checksum)
       throw CheckpointError(
           fmt::format("{}, dataset {}: bytes {} to {} read back differently from what was written; "
                       "do not trust this disk",

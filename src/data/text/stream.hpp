@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "data/text/xxh3.hpp"
 #include "trireme/base/io/input_file.hpp"
+#include "trireme/data/text/xxh3.hpp"
 
 namespace trireme::data::text {
 
