@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Exchanges between expert ranks, and the stages between which they stand.
+// The stages of a layer of experts, and the exchanges between them.
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty_like.h>
@@ -209,49 +209,32 @@ void Verbs::drop_rows(InFlight& of) {
   of.by_expert = {};
 }
 
-void Verbs::run(const schedule::SumLoads& op) {
-  if (fault::point("experts.loads")) return;  // withheld
-  const at::Tensor& loads = counts(op.block, op.microbatch).loads;
-  link(mesh::Group::sequence, schedule::Lane::expert)
-      .all_reduce(loads.mutable_data_ptr<float>(), loads.numel(), DType::fp32);
-}
-
-void Verbs::run(const schedule::ExchangeCounts& op) {
-  const std::int64_t tokens = stream_tokens(op.microbatch);
-  comm::Collectives& experts = link(mesh::Group::expert, schedule::Lane::expert);
+void Verbs::exchange_of_experts(const schedule::Exchanged& op) {
+  const schedule::ExchangeRow& row = schedule::row_of(op.kind);
+  if (row.pack == schedule::Layout::rows) return exchange_rows(op, link(row.group, row.lane));
   RowCounts& of = counts(op.block, op.microbatch);
+  if (op.kind == schedule::Exchange::sum_loads) {
+    if (fault::point("experts.loads")) return;  // withheld
+    return link(row.group, row.lane).all_reduce(of.loads.mutable_data_ptr<float>(), of.loads.numel(), DType::fp32);
+  }
+  const std::int64_t tokens = stream_tokens(op.microbatch);
   kernels::ExpertRows& mine = in_flight(op.microbatch).by_expert;
+  comm::Collectives& experts = link(row.group, row.lane);
   if (!mine.begin_on_device.defined()) return exchange_counts(experts, of, tokens, model_[op.block].name);
-  const at::AutoDispatchBelowADInplaceOrView guard;
-  const device::ChargeTo charge(device::Category::workspace);
   exchange_counts_on_device(experts, mine, of, tokens, model_[op.block].name);
 }
 
-void Verbs::run(const schedule::Dispatch& op) {
-  const at::AutoDispatchBelowADInplaceOrView guard;
-  const device::ChargeTo charge(device::Category::workspace);
-  comm::Collectives& experts = link(mesh::Group::expert, schedule::Lane::expert);
+void Verbs::exchange_rows(const schedule::Exchanged& op, comm::Collectives& experts) {
   InFlight& now = in_flight(op.microbatch);
-  const bool back = op.phase == schedule::Phase::backward;
+  const bool dispatches = op.kind == schedule::Exchange::dispatch, trains = options_.mode == nn::Mode::train;
+  const bool outward = dispatches != (op.phase == schedule::Phase::backward);
   const RowCounts& of = counts(op.block, op.microbatch);
-  const RowsAndWeights mine{.rows = now.rows, .weights = now.row_weights};
-  const bool withheld = options_.mode == nn::Mode::train && fault::point("experts.dispatch");
-  RowsAndWeights moved = withheld ? rows_like(mine, back ? of.mine() : of.received())
-                                  : (back ? from_experts : to_experts)(experts, of, mine);
+  const RowsAndWeights mine{.rows = now.rows, .weights = dispatches ? now.row_weights : at::Tensor()};
+  const bool withheld = trains && fault::point(dispatches ? "experts.dispatch" : "experts.combine") && dispatches;
+  RowsAndWeights moved = withheld ? rows_like(mine, outward ? of.received() : of.mine())
+                                  : (outward ? to_experts : from_experts)(experts, of, mine);
   now.rows = std::move(moved.rows);
-  now.row_weights = std::move(moved.weights);
-}
-
-void Verbs::run(const schedule::Combine& op) {
-  const at::AutoDispatchBelowADInplaceOrView guard;
-  const device::ChargeTo charge(device::Category::workspace);
-  if (options_.mode == nn::Mode::train) (void)fault::point("experts.combine");
-  comm::Collectives& experts = link(mesh::Group::expert, schedule::Lane::expert);
-  InFlight& now = in_flight(op.microbatch);
-  const bool back = op.phase == schedule::Phase::backward;
-  now.rows =
-      (back ? to_experts : from_experts)(experts, counts(op.block, op.microbatch), {.rows = now.rows, .weights = {}})
-          .rows;
+  if (dispatches) now.row_weights = std::move(moved.weights);
 }
 
 void Verbs::record_rows() {

@@ -31,36 +31,23 @@ class Resolver {
     slots_.erase(op.block);
     return {.freed = slot};
   }
-  Operands operator()(const schedule::Forward& op) { return stages(op, {}); }
-  Operands operator()(const schedule::Recompute& op) { return stages(op, {}); }
-  Operands operator()(const schedule::RecomputeNorm& op) { return stages(op, {}); }
+  Operands operator()(const schedule::Forward& op) { return stages(op, op.stage, {}); }
+  Operands operator()(const schedule::Recompute& op) { return stages(op, op.stage, {}); }
+  Operands operator()(const schedule::Rebuild& op) { return stages(op, op.segment, {}); }
   Operands operator()(const schedule::Backward& op) {
-    Operands out = stages(op, op.gradients);
+    Operands out = stages(op, op.stage, op.gradients);
     std::reverse(out.stages.begin(), out.stages.end());
     return out;
   }
-  // Collectives between stages.
-  Operands operator()(const schedule::GatherSequence&) { return {}; }
-  Operands operator()(const schedule::ScatterSequence&) { return {}; }
-  Operands operator()(const schedule::AllReduceActivation&) { return {}; }
-  Operands operator()(const schedule::AllReduceStatistics&) { return {}; }
-  Operands operator()(const schedule::GatherVocabulary&) { return {}; }
-  Operands operator()(const schedule::GatherKeys&) { return {}; }
-  Operands operator()(const schedule::ScatterKeys&) { return {}; }
-  Operands operator()(const schedule::ExchangeHeads&) { return {}; }
-  Operands operator()(const schedule::SumLoads&) { return {}; }
-  Operands operator()(const schedule::ExchangeCounts&) { return {}; }
-  Operands operator()(const schedule::Dispatch&) { return {}; }
-  Operands operator()(const schedule::Combine&) { return {}; }
   template <class Other>
   requires(!schedule::of_stage<Other>) Operands operator()(const Other&) { return {}; }
 
  private:
   template <class Compute>
-  Operands stages(const Compute& op, const std::vector<schedule::GradientTarget>& targets) {
+  Operands stages(const Compute& op, std::optional<Stage> only, const std::vector<schedule::GradientTarget>& targets) {
     const auto read = schedule::parameters_read(schedule::Op{op}, model_);
     const model::ComputeBlock& block = model_[op.block];
-    const schedule::StageRange range = schedule::stages_of(block, op.stage);
+    const schedule::StageRange range = schedule::stages_of(block, only);
     Operands out;
     for (int s = range.first; s < range.last; ++s) {
       const model::Stage& stage = block.stages[static_cast<std::size_t>(s)];

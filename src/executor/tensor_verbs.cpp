@@ -1,17 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// The verbs of the tensor axis, and the stages that it and the context axis cut. What runs on the tensor lane's thread
-// uses plain loops: only the compute lane's has a team.
+// The stages that the tensor and the context axis divide, and the sums of gradients over the tensor axis.
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/clone.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/zeros.h>
 
 #include "executor/arithmetic.hpp"
 #include "executor/verbs.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/device/memory.hpp"
-#include "trireme/kernels/vocabulary.hpp"
 #include "trireme/schedule/access.hpp"
 
 namespace trireme::executor {
@@ -23,6 +20,30 @@ using PlainOperators = at::AutoDispatchBelowADInplaceOrView;
 
 const nn::Layer& Verbs::layer(Block block, Stage stage) const {
   return layers_.at(static_cast<std::size_t>(block.value)).at(static_cast<std::size_t>(stage.value));
+}
+
+void Verbs::end_attention(const model::Stage& stage, const StageOperands& operands, const nn::Layer& layer,
+                          Microbatch m, nn::Mode mode, at::Tensor& stream, nn::Saved& saved) {
+  InFlight& now = in_flight(m);
+  const bool adds = model::adds_to_stream(stage);
+  const at::Tensor residual = adds ? stream : at::Tensor();
+  at::Tensor out = layer.output ? layer.output->forward(now.branch, residual, operands.parameters, mode, saved.tensors)
+                                : layer.attend->forward(now.branch, now.keys, residual, operands.parameters,
+                                                        microbatch(m), mode, saved.tensors);
+  now.keys.reset();
+  now.branch.reset();
+  (adds ? stream : now.branch) = std::move(out);
+}
+
+void Verbs::leave_statistics(Block block, Stage projection, InFlight& of) const {
+  const std::vector<nn::Layer>& stages = layers_.at(static_cast<std::size_t>(block.value));
+  const auto next = static_cast<std::size_t>(projection.value) + 1;
+  if (next < stages.size() && stages[next].qk_norm) of.statistics = stages[next].qk_norm->sums_of_squares(of.branch);
+}
+
+void Verbs::finish_norm_of_heads(const nn::Layer& layer, const std::vector<at::Tensor>& saved, InFlight& of) {
+  layer.qk_norm->finish_backward(of.branch, of.statistics, saved);
+  of.statistics.reset();
 }
 
 void Verbs::forward_partitioned(const schedule::Forward& op, const model::Stage& stage, const StageOperands& operands,
@@ -128,7 +149,7 @@ void Verbs::backward_partitioned(const schedule::Backward& op, const model::Stag
   const bool input = op.part == schedule::BackwardPart::input;
   // As planned: what waits comes beside what was saved.
   const std::vector<at::Tensor> until_then = of.weights_wait ? saved : std::vector<at::Tensor>();
-  const bool gathered = stage.leave == model::Join::scatter_sequence;
+  const bool gathered = stage.leave == model::Exchange::scatter_sequence;
   const bool of_branch = gathered || stage.sum_is_normed || stage.kind == model::StageKind::projection ||
                          stage.kind == model::StageKind::core_attention || stage.kind == model::StageKind::qk_norm;
   at::Tensor& upstream = of_branch ? now.branch : now.hidden;
@@ -141,7 +162,7 @@ void Verbs::backward_partitioned(const schedule::Backward& op, const model::Stag
     case model::StageKind::qk_norm:
       if (!input) return partitioned.qk_norm->backward_weight(operands.gradients, saved);
       now.statistics = partitioned.qk_norm->backward_input(upstream, operands.parameters, m, saved);
-      if (stage.enter != model::Join::all_reduce_statistics) finish_norm_of_heads(partitioned, saved, now);
+      if (stage.enter != model::Exchange::all_reduce_statistics) finish_norm_of_heads(partitioned, saved, now);
       break;
     case model::StageKind::norm:
       if (op.part == schedule::BackwardPart::weight)
@@ -199,79 +220,14 @@ void Verbs::backward_partitioned(const schedule::Backward& op, const model::Stag
     activations_.keep(key, std::move(saved));
 }
 
-void Verbs::run(const schedule::RecomputeNorm& op, const Operands& operands) {
+void Verbs::run(const schedule::Rebuild& op, const Operands& operands) {
   const device::ChargeTo charge(device::Category::workspace);
-  const store::ActivationStore::Key key{op.block, op.stage, op.microbatch};
+  const store::ActivationStore::Key key{op.block, op.segment, op.microbatch};
   std::vector<at::Tensor> saved = activations_.take(key);
-  const nn::Layer& of = layer(op.block, op.stage);
+  const nn::Layer& of = layer(op.block, op.segment);
   in_flight(op.microbatch).branch_again =
       of.norm ? of.norm->again(operands.stages.front().parameters, saved) : saved.front();
   activations_.keep(key, std::move(saved));
-}
-
-void Verbs::run(const schedule::GatherSequence& op) {
-  const device::ChargeTo charge(device::Category::workspace);
-  comm::Collectives& tensor = link(mesh::Group::tensor, schedule::Lane::tensor);
-  InFlight& now = in_flight(op.microbatch);
-  at::Tensor& to = op.phase == schedule::Phase::again ? now.branch_again : now.branch;
-  const bool of_stream = op.phase == schedule::Phase::backward && !stage_of(op).sum_is_normed;
-  const at::Tensor from = of_stream ? now.hidden : to;
-  at::Tensor whole = at::empty({from.size(0) * tensor.size(), from.size(1)}, from.options());
-  tensor.all_gather(from.const_data_ptr(), whole.mutable_data_ptr(), from.numel(), store_.compute());
-  to = std::move(whole);
-}
-
-void Verbs::run(const schedule::ScatterSequence& op) {
-  const device::ChargeTo charge(device::Category::workspace);
-  comm::Collectives& tensor = link(mesh::Group::tensor, schedule::Lane::tensor);
-  InFlight& now = in_flight(op.microbatch);
-  const at::Tensor whole = widened(now.branch);
-  const at::Tensor sum = at::empty({whole.size(0) / tensor.size(), whole.size(1)}, whole.options());
-  tensor.reduce_scatter(whole.const_data_ptr<float>(), sum.mutable_data_ptr<float>(), sum.numel(), store_.compute(),
-                        false);
-  put_sum(sum, op.phase, stage_of(op), now);
-}
-
-void Verbs::run(const schedule::AllReduceActivation& op) {
-  const device::ChargeTo charge(device::Category::workspace);
-  comm::Collectives& tensor = link(mesh::Group::tensor, schedule::Lane::tensor);
-  InFlight& now = in_flight(op.microbatch);
-  const at::Tensor sum = widened(now.branch);
-  tensor.all_reduce(sum.mutable_data_ptr<float>(), sum.numel(), store_.compute());
-  put_sum(sum, op.phase, stage_of(op), now);
-}
-
-void Verbs::put_sum(const at::Tensor& sum, schedule::Phase phase, const model::Stage& stage, InFlight& of) {
-  const at::ScalarType type = of.branch.scalar_type();
-  if (phase == schedule::Phase::backward || stage.sum_is_normed) {
-    of.branch = plus_residual(sum, {}, type);
-    return;
-  }
-  at::Tensor& stream = phase == schedule::Phase::forward ? of.hidden : of.recomputed;
-  stream = plus_residual(sum, stream, type);
-  of.branch.reset();
-}
-
-void Verbs::run(const schedule::GatherVocabulary& op) {
-  const device::ChargeTo charge(device::Category::workspace);
-  comm::Collectives& tensor = link(mesh::Group::tensor, schedule::Lane::tensor);
-  InFlight& now = in_flight(op.microbatch);
-  const at::Tensor gathered =
-      at::empty({tensor.size(), now.vocabulary.size(0), now.vocabulary.size(1)}, now.vocabulary.options());
-  tensor.all_gather(now.vocabulary.const_data_ptr(), gathered.mutable_data_ptr(), now.vocabulary.numel(), DType::fp32);
-  if (options_.mode == nn::Mode::infer) {
-    state_.result.logits = layer(op.block, op.stage).head->joined_logits(gathered);
-    return now.vocabulary.reset();
-  }
-  now.vocabulary = at::empty({gathered.size(1), 2}, gathered.options());
-  const nn::Microbatch& m = microbatch(op.microbatch);
-  if (gathered.is_cuda()) {
-    if (!state_.device_loss.defined()) state_.device_loss = at::zeros({2}, gathered.options().dtype(at::kDouble));
-    kernels::combine_statistics(gathered, m.targets, now.vocabulary, m.z_loss, state_.device_loss);
-  } else {
-    state_.loss += kernels::combine_statistics(gathered, m.targets, now.vocabulary, m.z_loss);
-  }
-  if (options_.mode == nn::Mode::evaluate) finish_evaluation(op.microbatch);
 }
 
 void Verbs::run(const schedule::AllReduceReplicated& op) {

@@ -16,6 +16,7 @@
 #include "trireme/optim/adamw.hpp"
 #include "trireme/optim/decay.hpp"
 #include "trireme/optim/team.hpp"
+#include "trireme/schedule/exchange.hpp"
 #include "trireme/shard/copies.hpp"
 #include "trireme/store/activation_store.hpp"
 
@@ -76,20 +77,9 @@ class Verbs {
   void run(const schedule::Backward& op, const Operands& operands);
   void run(const schedule::ReduceScatter& op);
   void run(const schedule::AllReduce& op);
-  void run(const schedule::GatherSequence& op);
-  void run(const schedule::ScatterSequence& op);
-  void run(const schedule::AllReduceActivation& op);
-  void run(const schedule::AllReduceStatistics& op);
-  void run(const schedule::GatherVocabulary& op);
-  void run(const schedule::RecomputeNorm& op, const Operands& operands);
+  void run(const schedule::Exchanged& op);
+  void run(const schedule::Rebuild& op, const Operands& operands);
   void run(const schedule::AllReduceReplicated& op);
-  void run(const schedule::GatherKeys& op);
-  void run(const schedule::ScatterKeys& op);
-  void run(const schedule::ExchangeHeads& op);
-  void run(const schedule::SumLoads& op);
-  void run(const schedule::ExchangeCounts& op);
-  void run(const schedule::Dispatch& op);
-  void run(const schedule::Combine& op);
   void run(const schedule::Put& op);
   void run(const schedule::Send& op);
   void run(const schedule::Receive& op);
@@ -133,6 +123,22 @@ class Verbs {
                        nn::Mode mode);
   void recompute_experts(const schedule::Recompute& op, const model::Stage& stage, const StageOperands& operands);
   void backward_experts(const schedule::Backward& op, const model::Stage& stage, const Operands& of);
+  // The steps of an exchange: the tensor that it sends, in the layout of its collective; the collective; the layout of
+  // the stages; storing the result.
+  [[nodiscard]] at::Tensor outgoing(const schedule::Exchanged& op);
+  [[nodiscard]] at::Tensor packed(const schedule::Exchanged& op);
+  [[nodiscard]] at::Tensor moved(const schedule::ExchangeRow& row, at::Tensor sent) const;
+  [[nodiscard]] at::Tensor unpacked(const schedule::Exchanged& op, at::Tensor arrived);
+  void deliver(const schedule::Exchanged& op, at::Tensor result);
+  /// Tensors that the stage of an exchange saved; they stay saved.
+  [[nodiscard]] std::vector<at::Tensor> saved_by(const schedule::Exchanged& op);
+  /// Widths of q, k and v among the columns that ranks exchange for heads; of one rank of the tensor axis.
+  [[nodiscard]] std::array<std::int64_t, 3> head_sections(const schedule::Exchanged& op) const;
+  /// The loss of the head, or its joined logits, from the statistics of all ranks' parts of the vocabulary.
+  void finish_vocabulary(const schedule::Exchanged& op, const at::Tensor& of_ranks);
+  /// The exchanges of the expert lane, whose sizes are known at run time.
+  void exchange_of_experts(const schedule::Exchanged& op);
+  void exchange_rows(const schedule::Exchanged& op, comm::Collectives& experts);
   [[nodiscard]] RowCounts& counts(Block block, Microbatch m);
   /// Where the rows of each of this rank's experts begin.
   [[nodiscard]] std::vector<std::int64_t> held_rows(Block block, Microbatch m);
@@ -143,10 +149,8 @@ class Verbs {
   void note_loads(const model::Stage& stage, Block block, Microbatch m, const nn::Saved& saved);
   /// How many rows went where in the step, into its result.
   void record_rows();
-  /// The stage of an op that names one.
-  template <class Op>
-  [[nodiscard]] const model::Stage& stage_of(const Op& op) const {
-    return model_[op.block].stages[static_cast<std::size_t>(op.stage.value)];
+  [[nodiscard]] const model::Stage& stage_of(const schedule::Exchanged& op) const {
+    return model_[op.block].stages[static_cast<std::size_t>(op.segment.value)];
   }
   /// The sum over the tensor axis of `of.branch`: forward adds it to the residual stream, or to that which runs again,
   /// unless it is normed first.

@@ -16,18 +16,18 @@ namespace {
 /// Stages that read the keys of whole sequences: after a gather of them, or in two stages behind exchanges of heads.
 void append_attend(std::vector<Stage>& stages, Stage attend, config::ContextMethod method) {
   if (method == config::ContextMethod::gather) {
-    attend.enter = Join::gather_keys;
+    attend.enter = Exchange::gather_keys;
     return stages.push_back(std::move(attend));
   }
   Stage core = attend, output = std::move(attend);
   core.kind = StageKind::core_attention;
   core.parameters.clear();
-  core.enter = Join::to_heads;
-  core.leave = Join::none;
+  core.enter = Exchange::to_heads;
+  core.leave = std::nullopt;
   core.sum_is_normed = false;
   output.name = "output";
   output.kind = StageKind::output;
-  output.enter = Join::to_tokens;
+  output.enter = Exchange::to_tokens;
   stages.push_back(std::move(core));
   stages.push_back(std::move(output));
 }
@@ -40,7 +40,7 @@ void append_divided(std::vector<Stage>& stages, const Stage& stage, const Decode
     for (const Stage& piece : pieces_of_attention(stage, decoder)) append_divided(stages, piece, decoder, method);
   } else if (stage.kind == StageKind::attention) {  // one tensor rank: no sums
     for (Stage& piece : pieces_of(stage, decoder)) {
-      piece.enter = piece.leave = Join::none;
+      piece.enter = piece.leave = std::nullopt;
       append_divided(stages, piece, decoder, method);
     }
   } else {
@@ -87,7 +87,7 @@ Model divide_sequences(Model model, const ContextPart& part) {
 
 std::int64_t exchanged_width(const Model& model, Block block, trireme::Stage stage) {
   const model::Stage& of = model[block].stages[static_cast<std::size_t>(stage.value)];
-  const bool output = of.enter == Join::to_tokens;
+  const bool output = of.enter == Exchange::to_tokens;
   return (model.held.heads + (output ? 0 : 2 * model.held.kv_heads)) * model.held.head_dim;
 }
 

@@ -66,8 +66,8 @@ std::vector<Stage> stages_of_experts(const Stage& moe, ParamBlock experts, std::
   middle.kind = StageKind::experts;
   middle.parameters.clear();
   for (int p = 0; p < 3 * count; ++p) middle.parameters.push_back({.block = experts, .index = p});
-  middle.enter = Join::dispatch;
-  middle.leave = Join::combine;
+  middle.enter = Exchange::dispatch;
+  middle.leave = Exchange::combine;
   middle.sums_loads = merge.sums_loads = false;
   merge.name = "merge";
   merge.kind = StageKind::merge;

@@ -71,8 +71,9 @@ void partition_parameter(Parameter& parameter, const ParameterRule& rule, const 
 }
 
 /// Without sequence parallelism the residual stream is whole everywhere: nothing is gathered, all is summed.
-Join without_sequence_parallelism(Join join) {
-  return join == Join::gather_sequence || join == Join::scatter_sequence ? Join::all_reduce_activation : join;
+std::optional<Exchange> without_sequence_parallelism(std::optional<Exchange> exchange) {
+  const bool divides = exchange == Exchange::gather_sequence || exchange == Exchange::scatter_sequence;
+  return divides ? Exchange::all_reduce_activation : exchange;
 }
 
 /// The parameters of a whole stage that a piece of it has. The final norm stands before the head in every decoder.
@@ -99,7 +100,7 @@ std::vector<Stage> stages_of_piece(Stage piece, const Decoder& decoder, bool seq
   if (piece.kind != StageKind::attention_branch || decoder.qk_norm != QkNorm::width) return {std::move(piece)};
   std::vector<Stage> stages = pieces_of_attention(piece, decoder);
   for (Stage& stage : stages)
-    if (stage.kind == StageKind::qk_norm) stage.enter = Join::all_reduce_statistics;
+    if (stage.kind == StageKind::qk_norm) stage.enter = Exchange::all_reduce_statistics;
   return stages;
 }
 
@@ -119,10 +120,10 @@ std::vector<Stage> pieces_of_attention(const Stage& branch, const Decoder& decod
     const auto end = next + static_cast<std::ptrdiff_t>(roles_of(kind, decoder).size());
     piece.parameters.assign(next, end);
     next = end;
-    if (kind != StageKind::projection) piece.enter = Join::none;
+    if (kind != StageKind::projection) piece.enter = std::nullopt;
     if (kind != StageKind::attend) {
       piece.name = kind == StageKind::projection ? "projection" : "qk_norm";
-      piece.leave = Join::none;
+      piece.leave = std::nullopt;
       piece.sum_is_normed = false;
     }
     stages.push_back(std::move(piece));

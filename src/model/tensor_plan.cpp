@@ -7,7 +7,8 @@
 namespace trireme::model {
 
 const std::vector<StageRule>& stage_rules() {
-  constexpr Join gather = Join::gather_sequence, scatter = Join::scatter_sequence, none = Join::none;
+  constexpr Exchange gather = Exchange::gather_sequence, scatter = Exchange::scatter_sequence;
+  constexpr std::nullopt_t none = std::nullopt;
   static const std::vector<StageRule> rules = {
       {StageKind::embedding, {{"", StageKind::embedding, Has::branch, none, scatter}}},
       {StageKind::positions, {}},
@@ -22,7 +23,7 @@ const std::vector<StageRule>& stage_rules() {
         {"mlp_post_norm", StageKind::post_norm, Has::post, none, none}}},
       {StageKind::head,
        {{"head_norm", StageKind::norm, Has::pre, none, none},
-        {"logits", StageKind::logits, Has::branch, gather, Join::gather_vocabulary}}},
+        {"logits", StageKind::logits, Has::branch, gather, Exchange::gather_vocabulary}}},
   };
   return rules;
 }

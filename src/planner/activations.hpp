@@ -34,19 +34,8 @@ class Activations {
   [[nodiscard]] Bytes during(const schedule::AllocateActivations& op);
   [[nodiscard]] Bytes during(const schedule::ReloadActivations& op);
   // Nothing is kept.
-  [[nodiscard]] Bytes during(const schedule::RecomputeNorm&) { return total_; }
-  [[nodiscard]] Bytes during(const schedule::GatherSequence&) { return total_; }
-  [[nodiscard]] Bytes during(const schedule::ScatterSequence&) { return total_; }
-  [[nodiscard]] Bytes during(const schedule::AllReduceActivation&) { return total_; }
-  [[nodiscard]] Bytes during(const schedule::AllReduceStatistics&) { return total_; }
-  [[nodiscard]] Bytes during(const schedule::GatherVocabulary&) { return total_; }
-  [[nodiscard]] Bytes during(const schedule::GatherKeys&) { return total_; }
-  [[nodiscard]] Bytes during(const schedule::ScatterKeys&) { return total_; }
-  [[nodiscard]] Bytes during(const schedule::ExchangeHeads&) { return total_; }
-  [[nodiscard]] Bytes during(const schedule::SumLoads&) { return total_; }
-  [[nodiscard]] Bytes during(const schedule::ExchangeCounts&) { return total_; }
-  [[nodiscard]] Bytes during(const schedule::Dispatch&) { return total_; }
-  [[nodiscard]] Bytes during(const schedule::Combine&) { return total_; }
+  [[nodiscard]] Bytes during(const schedule::Rebuild&) { return total_; }
+  [[nodiscard]] Bytes during(const schedule::Exchanged&) { return total_; }
   // Copies between the stream and slots, which are charged as a ring.
   [[nodiscard]] Bytes during(const schedule::Put&) { return total_; }
   [[nodiscard]] Bytes during(const schedule::Send&) { return total_; }

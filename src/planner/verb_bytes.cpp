@@ -4,6 +4,7 @@
 #include <utility>
 #include <variant>
 
+#include "planner/exchanged.hpp"
 #include "trireme/shard/copies.hpp"
 
 namespace trireme::planner {
@@ -47,7 +48,6 @@ void VerbBytes::pass(std::string_view operation, std::int64_t bytes) {
 void VerbBytes::add(const schedule::Forward&) {}
 void VerbBytes::add(const schedule::Recompute&) {}
 void VerbBytes::add(const schedule::Backward&) {}
-void VerbBytes::add(const schedule::RecomputeNorm&) {}
 
 // Parameters and gradients.
 void VerbBytes::add(const schedule::Unshard& op) {
@@ -84,22 +84,29 @@ void VerbBytes::add(const schedule::ReloadActivations& op) {
   copy("reload", activations_.away(op.block, op.microbatch).value);
 }
 
-// The tensor axis.
-void VerbBytes::add(const schedule::GatherSequence&) {
-  transfer(mesh::Group::tensor, "all_gather", stream_ / model_.part.ranks * width_ * (model_.part.ranks - 1));
+// Between stages.
+void VerbBytes::add(const schedule::Exchanged& op) {
+  const schedule::ExchangeRow& row = schedule::row_of(op.kind);
+  if (row.pack == schedule::Layout::rows) return add_rows(op);
+  const std::int64_t elements = exchanged_elements(op, model_, replay_options_), width = bytes_of(row.element, width_);
+  const int ranks = ranks_of(row.group, model_.part);
+  transfer(row.group, to_text(row.collective),
+           row.collective == schedule::Collective::all_reduce ? all_reduce_bytes(elements, width, ranks)
+                                                              : elements / ranks * width * (ranks - 1));
 }
-void VerbBytes::add(const schedule::ScatterSequence&) {
-  transfer(mesh::Group::tensor, "reduce_scatter", stream_ / model_.part.ranks * width_ * (model_.part.ranks - 1));
+void VerbBytes::add_rows(const schedule::Exchanged& op) {
+  const schedule::ExchangeRow& row = schedule::row_of(op.kind);
+  const ExpertRows rows = replay_options_.rows_of(model_, op.block, op.microbatch);
+  const bool to_experts = (op.kind == schedule::Exchange::dispatch) != (op.phase == schedule::Phase::backward);
+  const std::int64_t count = to_experts ? rows.sent : rows.fetched, bytes = count * model_.sizes.hidden * width_;
+  const std::int64_t weights = op.kind == schedule::Exchange::dispatch ? count * 4 : 0;
+  const auto send = [&](std::int64_t sent) { transfer(row.group, to_text(row.collective), sent); };
+  if (!replay_options_.on_gpu) return send(bytes + weights);
+  send(bytes);
+  if (op.kind == schedule::Exchange::dispatch) send(weights);
 }
-void VerbBytes::add(const schedule::AllReduceActivation&) {
-  transfer(mesh::Group::tensor, "all_reduce", all_reduce_bytes(stream_, width_, model_.part.ranks));
-}
-void VerbBytes::add(const schedule::AllReduceStatistics&) {  // fp32, of queries and of keys
-  transfer(mesh::Group::tensor, "all_reduce", all_reduce_bytes(2 * replay_options_.tokens, 4, model_.part.ranks));
-}
-void VerbBytes::add(const schedule::GatherVocabulary&) {
-  transfer(mesh::Group::tensor, "all_gather", replay_options_.tokens * 3 * 4 * (model_.part.ranks - 1));
-}
+
+// Copies of parameters.
 void VerbBytes::add(const schedule::AllReduceReplicated& op) {
   if (op.over == schedule::Copies::pipeline)
     return pass("all_reduce", all_reduce_bytes(layout_[op.block].shard_elements(), 4, 2));
@@ -110,44 +117,6 @@ void VerbBytes::add(const schedule::AllReduceReplicated& op) {
   if (!ranges.in_groups.empty())
     transfer(mesh::Group::tensor_group, "all_reduce",
              all_reduce_bytes(shard::elements(ranges.in_groups), 4, ranges.group));
-}
-
-// The context axis.
-std::int64_t VerbBytes::sent_keys() const {
-  return replay_options_.tokens * 2 * model_.held.kv_heads * model_.held.head_dim * (model_.part.context.ranks - 1);
-}
-void VerbBytes::add(const schedule::GatherKeys&) { transfer(mesh::Group::context, "all_gather", sent_keys() * width_); }
-void VerbBytes::add(const schedule::ScatterKeys&) {
-  transfer(mesh::Group::context, "reduce_scatter", sent_keys() * width_);
-}
-void VerbBytes::add(const schedule::ExchangeHeads& op) {
-  const std::int64_t ranks = model_.part.context.ranks;
-  transfer(mesh::Group::context, "all_to_all",
-           replay_options_.tokens * model::exchanged_width(model_, op.block, op.stage) / ranks * (ranks - 1) * width_);
-}
-
-// Between expert ranks: rows in the compute dtype, with their weights in fp32; on a GPU these by themselves.
-void VerbBytes::all_to_all(std::int64_t bytes) { transfer(mesh::Group::expert, "all_to_all", bytes); }
-void VerbBytes::add(const schedule::SumLoads&) {
-  const int ranks = model_.part.context.ranks * model_.part.ranks;
-  transfer(mesh::Group::sequence, "all_reduce",
-           all_reduce_bytes(replay_options_.sequences * model_.sizes.decoder.experts->count, 4, ranks));
-}
-void VerbBytes::add(const schedule::ExchangeCounts&) {
-  const model::ExpertPart& part = model_.part.experts;
-  all_to_all(part.held(model_.sizes.decoder.experts->count) * (part.ranks - 1) * 4);
-}
-void VerbBytes::add(const schedule::Dispatch& op) {
-  const ExpertRows rows = replay_options_.rows_of(model_, op.block, op.microbatch);
-  const std::int64_t sent = op.phase == schedule::Phase::backward ? rows.fetched : rows.sent;
-  const std::int64_t row = model_.sizes.hidden * width_;
-  if (!replay_options_.on_gpu) return all_to_all(sent * (row + 4));
-  all_to_all(sent * row);
-  all_to_all(sent * 4);
-}
-void VerbBytes::add(const schedule::Combine& op) {
-  const ExpertRows rows = replay_options_.rows_of(model_, op.block, op.microbatch);
-  all_to_all((op.phase == schedule::Phase::backward ? rows.sent : rows.fetched) * model_.sizes.hidden * width_);
 }
 
 // The pipeline axis.

@@ -25,10 +25,10 @@ struct OpBytes {
 };
 
 /// The bytes of every verb while the ops of a schedule run one after another: one function for each verb that names a
-/// block, so that one without does not compile.
+/// block; a verb without one does not compile.
 class VerbBytes {
  public:
-  /// model, layout and sizing outlive it.
+  /// model, layout and replay_options outlive it.
   VerbBytes(const model::Model& model, const shard::Layout& layout, const ReplayOptions& replay_options);
 
   /// Goes past `op`.
@@ -42,7 +42,7 @@ class VerbBytes {
   void add(const schedule::Forward& op);
   void add(const schedule::Recompute& op);
   void add(const schedule::Backward& op);
-  void add(const schedule::RecomputeNorm& op);
+  void add(const schedule::Rebuild&) {}
   void add(const schedule::ReduceScatter& op);
   void add(const schedule::AllReduce& op);
   void add(const schedule::Update& op);
@@ -55,18 +55,7 @@ class VerbBytes {
   void add(const schedule::DropActivations& op);
   void add(const schedule::AllocateActivations&) {}
   void add(const schedule::ReloadActivations& op);
-  void add(const schedule::GatherSequence& op);
-  void add(const schedule::ScatterSequence& op);
-  void add(const schedule::AllReduceActivation& op);
-  void add(const schedule::AllReduceStatistics& op);
-  void add(const schedule::GatherVocabulary& op);
-  void add(const schedule::GatherKeys& op);
-  void add(const schedule::ScatterKeys& op);
-  void add(const schedule::ExchangeHeads& op);
-  void add(const schedule::SumLoads& op);
-  void add(const schedule::ExchangeCounts& op);
-  void add(const schedule::Dispatch& op);
-  void add(const schedule::Combine& op);
+  void add(const schedule::Exchanged& op);
   void add(const schedule::AllReduceReplicated& op);
   void add(const schedule::Put&) {}
   void add(const schedule::Send& op);
@@ -78,9 +67,8 @@ class VerbBytes {
   void transfer(mesh::Group group, std::string_view operation, std::int64_t bytes);
   /// Between device and host.
   void copy(std::string_view operation, std::int64_t bytes);
-  /// Elements of the keys and values of this rank's tokens that it sends to all other ranks of the context axis.
-  [[nodiscard]] std::int64_t sent_keys() const;
-  void all_to_all(std::int64_t bytes);
+  /// Rows in the compute dtype to or from experts, with their weights in fp32; these on a GPU by themselves.
+  void add_rows(const schedule::Exchanged& op);
   /// To another pipeline rank.
   void pass(std::string_view operation, std::int64_t bytes);
 

@@ -51,8 +51,8 @@ const model::Stage* partitioned_stage(const model::Model& model, Block block, co
 }
 
 std::vector<ParamBlock> parameters_read(const Op& op, const model::Model& model) {
-  if (const auto* again = std::get_if<RecomputeNorm>(&op))
-    return blocks_of(model[again->block], stages_of(model[again->block], again->stage));
+  if (const auto* rebuild = std::get_if<Rebuild>(&op))
+    return blocks_of(model[rebuild->block], stages_of(model[rebuild->block], rebuild->segment));
   if (const auto* forward = std::get_if<Forward>(&op))
     return blocks_of(model[forward->block], stages_of(model[forward->block], forward->stage));
   if (const auto* recompute = std::get_if<Recompute>(&op))
@@ -70,7 +70,7 @@ std::optional<Microbatch> computes(const Op& op) {
   if (const auto* forward = std::get_if<Forward>(&op)) return forward->microbatch;
   if (const auto* recompute = std::get_if<Recompute>(&op)) return recompute->microbatch;
   if (const auto* backward = std::get_if<Backward>(&op)) return backward->microbatch;
-  if (const auto* again = std::get_if<RecomputeNorm>(&op)) return again->microbatch;
+  if (const auto* rebuild = std::get_if<Rebuild>(&op)) return rebuild->microbatch;
   return std::nullopt;
 }
 

@@ -91,18 +91,16 @@ double hideable(const schedule::Schedule& schedule, const model::Model& model) {
   int exchanges = 0;
   int under_compute = 0;
   for (const schedule::Op& op : schedule.ops) {
-    if (schedule::lane_of(op) != schedule::Lane::tensor || std::holds_alternative<schedule::GatherVocabulary>(op))
+    const auto* const exchanged = std::get_if<schedule::Exchanged>(&op);
+    if (exchanged == nullptr || schedule::lane_of(op) != schedule::Lane::tensor ||
+        exchanged->kind == schedule::Exchange::gather_vocabulary)
       continue;
     ++exchanges;
-    const auto sums_branch = [&](const auto& sum) {
-      return sum.phase == schedule::Phase::backward &&
-             model::is_branch(model[sum.block].stages[static_cast<std::size_t>(sum.stage.value)].kind);
-    };
-    const auto* gather = std::get_if<schedule::GatherSequence>(&op);
-    const auto* scatter = std::get_if<schedule::ScatterSequence>(&op);
-    const auto* all_reduce = std::get_if<schedule::AllReduceActivation>(&op);
-    if ((gather != nullptr && gather->phase == schedule::Phase::again) ||
-        (scatter != nullptr && sums_branch(*scatter)) || (all_reduce != nullptr && sums_branch(*all_reduce)))
+    const auto& stage = model[exchanged->block].stages[static_cast<std::size_t>(exchanged->segment.value)];
+    const bool sums = exchanged->kind == schedule::Exchange::scatter_sequence ||
+                      exchanged->kind == schedule::Exchange::all_reduce_activation;
+    if (exchanged->phase == schedule::Phase::again ||
+        (sums && exchanged->phase == schedule::Phase::backward && model::is_branch(stage.kind)))
       ++under_compute;
   }
   return exchanges == 0 ? 1 : static_cast<double>(under_compute) / exchanges;

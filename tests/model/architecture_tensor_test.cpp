@@ -21,7 +21,8 @@ TEST(Architectures, NormWhatBranchesWriteBehindTheSumOverTheTensorAxis) {
     for (const std::size_t first : {0U, 3U}) {
       EXPECT_EQ(stages[first].kind, StageKind::norm);
       EXPECT_TRUE(is_branch(stages[first + 1].kind) && stages[first + 1].sum_is_normed);
-      EXPECT_EQ(stages[first + 1].leave, sequence_parallel ? Join::scatter_sequence : Join::all_reduce_activation);
+      EXPECT_EQ(stages[first + 1].leave,
+                sequence_parallel ? Exchange::scatter_sequence : Exchange::all_reduce_activation);
       EXPECT_EQ(stages[first + 2].kind, StageKind::post_norm);
       EXPECT_EQ(stages[first + 2].parameters.size(), 1U);
     }
@@ -47,10 +48,10 @@ TEST(Architectures, ThatNormOverAllHeadsShareTheSumsOfTheirSquares) {
     EXPECT_EQ(kinds,
               (std::vector{input, projection, qk_norm, attend, StageKind::post_norm, input, mlp_branch, post_norm}));
     const std::vector<Stage>& stages = half.compute_blocks[1].stages;
-    EXPECT_EQ(stages[1].enter, sequence_parallel ? Join::gather_sequence : Join::all_reduce_activation);
-    EXPECT_EQ(stages[1].leave, Join::none);
-    EXPECT_EQ(stages[2].enter, Join::all_reduce_statistics);
-    EXPECT_EQ(stages[3].enter, Join::none);
+    EXPECT_EQ(stages[1].enter, sequence_parallel ? Exchange::gather_sequence : Exchange::all_reduce_activation);
+    EXPECT_EQ(stages[1].leave, std::nullopt);
+    EXPECT_EQ(stages[2].enter, Exchange::all_reduce_statistics);
+    EXPECT_EQ(stages[3].enter, std::nullopt);
     EXPECT_TRUE(stages[3].sum_is_normed);
     for (const Parameter& p : half[ParamBlock{1}].parameters) {
       if (p.role != Role::q_norm && p.role != Role::k_norm) continue;

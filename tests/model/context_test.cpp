@@ -81,10 +81,10 @@ TEST(DividedSequences, AttentionIsAProjectionAndAttentionOverGatheredKeys) {
   const Model shared = build(sizes(), {.ranks = 2, .sequence_parallel = true, .context = context});
   EXPECT_THAT(stages_of(shared), ElementsAre("attention_norm", "projection", "attention", "mlp_norm", "mlp"));
   const std::vector<Stage>& stages = shared.compute_blocks[1].stages;
-  EXPECT_EQ(stages[1].enter, Join::gather_sequence);
-  EXPECT_EQ(stages[1].leave, Join::none);
-  EXPECT_EQ(stages[2].enter, Join::gather_keys);
-  EXPECT_EQ(stages[2].leave, Join::scatter_sequence);
+  EXPECT_EQ(stages[1].enter, Exchange::gather_sequence);
+  EXPECT_EQ(stages[1].leave, std::nullopt);
+  EXPECT_EQ(stages[2].enter, Exchange::gather_keys);
+  EXPECT_EQ(stages[2].leave, Exchange::scatter_sequence);
   EXPECT_EQ(alone.part.context, context);
 }
 
@@ -97,12 +97,12 @@ TEST(DividedSequences, AttentionByHeadsStandsBetweenTwoExchanges) {
   EXPECT_THAT(stages_of(alone), ElementsAre("attention_norm", "projection", "attention", "output", "mlp"));
   const Model shared = build(sizes(), {.ranks = 2, .sequence_parallel = true, .context = context});
   const std::vector<Stage>& stages = shared.compute_blocks[1].stages;
-  EXPECT_EQ(stages[1].enter, Join::gather_sequence);
-  EXPECT_EQ(stages[2].enter, Join::to_heads);
-  EXPECT_EQ(stages[2].leave, Join::none);
+  EXPECT_EQ(stages[1].enter, Exchange::gather_sequence);
+  EXPECT_EQ(stages[2].enter, Exchange::to_heads);
+  EXPECT_EQ(stages[2].leave, std::nullopt);
   EXPECT_TRUE(stages[2].parameters.empty());
-  EXPECT_EQ(stages[3].enter, Join::to_tokens);
-  EXPECT_EQ(stages[3].leave, Join::scatter_sequence);
+  EXPECT_EQ(stages[3].enter, Exchange::to_tokens);
+  EXPECT_EQ(stages[3].leave, Exchange::scatter_sequence);
   EXPECT_EQ(exchanged_width(shared, Block{1}, trireme::Stage{2}), (8 + 2 * 4) / 2 * 6);
   EXPECT_EQ(exchanged_width(shared, Block{1}, trireme::Stage{3}), 8 / 2 * 6);
 }

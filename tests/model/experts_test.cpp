@@ -56,8 +56,8 @@ TEST(DivideExperts, PutsThemIntoBlocksOfTheirOwnBehindTheirLayers) {
   EXPECT_EQ(layer.reads, (std::vector{ParamBlock{2}, ParamBlock{3}}));
   ASSERT_EQ(layer.stages.size(), 4U);
   EXPECT_EQ(layer.stages[1].kind, StageKind::route);
-  EXPECT_EQ(layer.stages[2].enter, Join::dispatch);
-  EXPECT_EQ(layer.stages[2].leave, Join::combine);
+  EXPECT_EQ(layer.stages[2].enter, Exchange::dispatch);
+  EXPECT_EQ(layer.stages[2].leave, Exchange::combine);
   EXPECT_EQ(layer.stages[3].kind, StageKind::merge);
   EXPECT_TRUE(layer.stages[3].parameters.empty());
   EXPECT_TRUE(recomputes(layer));

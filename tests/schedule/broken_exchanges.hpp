@@ -36,7 +36,9 @@ inline int expect_each_exchange_needed(const Schedule& sound, const model::Model
     const auto from = late.ops.begin() + at;
     std::rotate(from, from + 1, std::find_if(from, late.ops.end(), reads) + 1);
     EXPECT_FALSE(verify(late, model, 1).empty()) << what << " late";
-    const bool loads = std::holds_alternative<SumLoads>(sound.ops[i]);  // of the forward: nothing computes them again
+    const auto* const exchanged = std::get_if<Exchanged>(&sound.ops[i]);
+    const bool loads =
+        exchanged != nullptr && exchanged->kind == Exchange::sum_loads;  // of the forward: nothing computes them again
     const auto left = [&](const Op& op) { return reads(op) && !(loads && std::holds_alternative<Recompute>(op)); };
     const auto behind = std::find_if(early.ops.rend() - at, early.ops.rend(), left).base() - 1;
     std::rotate(behind, early.ops.begin() + at, early.ops.begin() + at + 1);

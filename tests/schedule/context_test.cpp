@@ -10,6 +10,7 @@
 #include "broken_exchanges.hpp"
 #include "lines.hpp"
 #include "models.hpp"
+#include "trireme/schedule/exchange.hpp"
 #include "trireme/schedule/needs.hpp"
 #include "trireme/schedule/passes/build.hpp"
 #include "trireme/schedule/text.hpp"
@@ -196,10 +197,11 @@ TEST(BrokenContextSchedule, IsRejectedWhateverExchangeIsMissingDoubledOrMoved) {
         const model::Model model = divided_llama(sequence_parallel ? 2 : 1, sequence_parallel, false, 2, method);
         const Schedule sound = build_step(model, 2, {.recompute = {.mode = recompute}});
         for (std::size_t i = 0; i < sound.ops.size(); ++i) {
-          const auto* exchange = std::get_if<ExchangeHeads>(&sound.ops[i]);
-          if (exchange == nullptr) continue;
+          const auto* exchange = std::get_if<Exchanged>(&sound.ops[i]);
+          if (exchange == nullptr || row_of(exchange->kind).name != "exchange_heads") continue;
           Schedule wrong_way = sound;
-          std::get<ExchangeHeads>(wrong_way.ops[i]).to_heads = !exchange->to_heads;
+          std::get<Exchanged>(wrong_way.ops[i]).kind =
+              exchange->kind == Exchange::to_heads ? Exchange::to_tokens : Exchange::to_heads;
           EXPECT_FALSE(verify(wrong_way, model, 1).empty()) << print(sound.ops[i], model) << " the other way";
         }
         const int exchanges = (method == ContextMethod::heads ? 4 : 3);
@@ -212,7 +214,7 @@ TEST(BrokenContextSchedule, IsRejectedWhereAStageWithoutKeysGathersThem) {
   const model::Model model = divided_llama();
   Schedule schedule = build_step(model, 1, {});
   const int at = find(schedule, model, "gather_keys b0.attention m0");
-  std::get<GatherKeys>(schedule.ops[static_cast<std::size_t>(at)]).stage = Stage{1};
+  std::get<Exchanged>(schedule.ops[static_cast<std::size_t>(at)]).segment = Stage{1};
   EXPECT_THAT(verify(schedule, model, 1), Contains(HasSubstr("gathers keys that its stage does not read")));
 }
 

@@ -81,7 +81,11 @@ TEST(ExpertSchedule, DispatchesAgainForABlockThatRunsAgainAndCountsNothingTwice)
                                                           "recompute b1.experts m0\n"
                                                           "recompute b1.merge m0\n"
                                                           "backward b1.merge m0\n"));
-  EXPECT_EQ(std::ranges::count_if(step.ops, [](const Op& op) { return std::holds_alternative<ExchangeCounts>(op); }),
+  EXPECT_EQ(std::ranges::count_if(step.ops,
+                                  [](const Op& op) {
+                                    const auto* const exchanged = std::get_if<Exchanged>(&op);
+                                    return exchanged != nullptr && exchanged->kind == Exchange::exchange_counts;
+                                  }),
             2);
 }
 
@@ -178,37 +182,36 @@ TEST(BrokenExpertSchedule, IsRejectedWhereAStageWithoutLoadsSumsThem) {
   const model::Model model = divided_further(1, 2, 1);
   Schedule broken = build_step(model, 1, {});
   for (Op& op : broken.ops)
-    if (auto* const sum = std::get_if<SumLoads>(&op); sum != nullptr) sum->stage = Stage{0};
+    if (auto* const sum = std::get_if<Exchanged>(&op); sum != nullptr && sum->kind == Exchange::sum_loads)
+      sum->segment = Stage{0};
   EXPECT_THAT(verify(broken, model, 1), Contains(HasSubstr("sums loads that its stage does not read")));
 }
 
 TEST(BrokenExpertSchedule, IsRejectedWhereAStageWithoutRowsExchangesThem) {
   const model::Model model = divided_mixture();
   const Schedule sound = build_step(model, 1, {});
-  const auto with_stage = [&](auto verb, const std::string& complaint) {
-    using Verb = decltype(verb);
+  const auto with_stage = [&](const Exchanged& exchanged, const std::string& complaint) {
     Schedule broken = sound;
     for (Op& op : broken.ops)
-      if (auto* const found = std::get_if<Verb>(&op); found != nullptr && found->block == Block{1}) {
-        if constexpr (requires { found->phase; })
-          if (found->phase != verb.phase) continue;
-        found->stage = Stage{0};
-      }
+      if (auto* const found = std::get_if<Exchanged>(&op); found != nullptr && found->block == Block{1} &&
+                                                           found->kind == exchanged.kind &&
+                                                           found->phase == exchanged.phase)
+        found->segment = Stage{0};
     EXPECT_THAT(verify(broken, model, 1), Contains(HasSubstr(complaint)));
   };
-  const auto with_phase = [&](auto verb, Phase phase, const std::string& complaint) {
+  const auto with_phase = [&](const Exchanged& exchanged, Phase phase, const std::string& complaint) {
     Schedule broken = sound;
-    const auto op = std::ranges::find(broken.ops, Op{verb});
+    const auto op = std::ranges::find(broken.ops, Op{exchanged});
     ASSERT_NE(op, broken.ops.end());
-    std::get<decltype(verb)>(*op).phase = phase;
+    std::get<Exchanged>(*op).phase = phase;
     EXPECT_THAT(verify(broken, model, 1), Contains(HasSubstr(complaint)));
   };
-  with_stage(ExchangeCounts{Block{1}, Stage{2}, Microbatch{0}}, "counts rows that its stage does not get");
-  with_stage(Dispatch{Block{1}, Stage{2}, Microbatch{0}}, "dispatches rows that its stage does not read");
-  with_stage(Combine{Block{1}, Stage{2}, Microbatch{0}, Phase::backward}, "combines what its stage does not leave");
-  with_phase(Dispatch{Block{1}, Stage{2}, Microbatch{0}}, Phase::again, "dispatches rows that no forward waits for");
-  with_phase(Combine{Block{1}, Stage{2}, Microbatch{0}, Phase::backward}, Phase::recompute,
-             "combines what nothing reads");
+  const auto of = [](Exchange kind, Phase phase) { return Exchanged{kind, Block{1}, Stage{2}, Microbatch{0}, phase}; };
+  with_stage(of(Exchange::exchange_counts, Phase::forward), "counts rows that its stage does not get");
+  with_stage(of(Exchange::dispatch, Phase::forward), "dispatches rows that its stage does not read");
+  with_stage(of(Exchange::combine, Phase::backward), "combines what its stage does not leave");
+  with_phase(of(Exchange::dispatch, Phase::forward), Phase::again, "dispatches rows that no forward waits for");
+  with_phase(of(Exchange::combine, Phase::backward), Phase::recompute, "combines what nothing reads");
 }
 
 }  // namespace

@@ -30,7 +30,7 @@ inline bool is_forward(const Op& op) {
         if constexpr (requires { verb.phase; })
           return verb.phase == Phase::forward;
         else
-          return std::is_same_v<Verb, Forward> || std::is_same_v<Verb, GatherVocabulary>;
+          return std::is_same_v<Verb, Forward>;
       },
       op);
 }

@@ -10,6 +10,7 @@
 #include "trireme/base/ids.hpp"
 #include "trireme/config/run_config.hpp"
 #include "trireme/model/decoder.hpp"
+#include "trireme/model/exchange.hpp"
 #include "trireme/model/fp8.hpp"
 #include "trireme/model/partition.hpp"
 
@@ -61,33 +62,15 @@ struct ParamRef {
   friend bool operator==(const ParamRef&, const ParamRef&) = default;
 };
 
-/// A collective that stands before or after a stage: over the tensor axis; gather_keys, to_heads and to_tokens over the
-/// context axis; dispatch and combine over expert ranks. Its backward is the other one of gather and scatter, of
-/// to_heads and to_tokens, or of dispatch and combine, in reverse; an all-reduce of an activation before a stage is in
-/// its backward only, one after it in its forward only; one of statistics is in both.
-enum class Join {
-  none,
-  gather_sequence,
-  scatter_sequence,
-  all_reduce_activation,
-  all_reduce_statistics,
-  gather_vocabulary,
-  gather_keys,
-  to_heads,
-  to_tokens,
-  dispatch,
-  combine
-};
-
 /// A local piece of a block's forward: reads the residual stream, writes it, saves what backward needs.
 struct Stage {
   std::string name;  ///< "attention", "mlp", ...
   StageKind kind;
   std::vector<ParamRef> parameters;  ///< in the order of roles_of
-  Join enter = Join::none;           ///< before its forward
-  Join leave = Join::none;           ///< after its forward
-  std::int64_t window = 0;           ///< of attention: keys that a query sees, its own included; 0: all before it
-  bool rotates = true;               ///< of attention: its queries and keys have RoPE
+  /// Exchanges before and after its forward; `schedule::exchanges_at` has those of its backward.
+  std::optional<Exchange> enter{}, leave{};
+  std::int64_t window = 0;     ///< of attention: keys that a query sees, its own included; 0: all before it
+  bool rotates = true;         ///< of attention: its queries and keys have RoPE
   bool sum_is_normed = false;  ///< the sum of a branch goes to the post_norm behind it, not to the residual stream
   bool sums_loads = false;     ///< of a router: its backward reads loads of sequences that several ranks divide
   Fp8Products fp8{};
@@ -184,13 +167,11 @@ struct Model {
 [[nodiscard]] inline bool is_partitioned(const Stage& stage) {
   return is_branch(stage.kind) || attends(stage.kind) || ends_attention(stage.kind) || begins_branch(stage.kind) ||
          stage.kind == StageKind::qk_norm || stage.kind == StageKind::post_norm || is_of_experts(stage.kind) ||
-         stage.leave != Join::none || stage.enter != Join::none;
+         stage.leave || stage.enter;
 }
 
 /// Whether a stage that ends attention adds what it computes to the residual stream: nothing sums or norms it first.
-[[nodiscard]] inline bool adds_to_stream(const Stage& stage) {
-  return stage.leave == Join::none && !stage.sum_is_normed;
-}
+[[nodiscard]] inline bool adds_to_stream(const Stage& stage) { return !stage.leave && !stage.sum_is_normed; }
 
 /// Whether ranks of the tensor axis hold the same parameters of a block and have seen other tokens or heads.
 [[nodiscard]] bool has_replicated_gradients(const ParameterBlock& block);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -33,9 +34,9 @@ enum class Has { pre, branch, post };
 struct Piece {
   std::string_view name;
   StageKind kind;
-  Has has;     ///< which parameters of the whole stage
-  Join enter;  ///< where sequence parallelism is left
-  Join leave;  ///< where it is entered again
+  Has has;                        ///< which parameters of the whole stage
+  std::optional<Exchange> enter;  ///< where sequence parallelism is left
+  std::optional<Exchange> leave;  ///< where it is entered again
 };
 struct StageRule {
   StageKind whole;

@@ -20,10 +20,10 @@ concept of_stage = requires(const Verb& verb) {
   verb.stage;
 };
 
-/// Of one stage, not of all of a block: it stands before or behind what runs the stage.
+/// Before or after the ops that run one stage.
 template <class Verb>
 concept between_stages = requires(const Verb& verb) {
-  { verb.stage } -> std::same_as<const Stage&>;
+  verb.segment;
 };
 
 template <class Verb>

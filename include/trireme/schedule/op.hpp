@@ -8,9 +8,8 @@
 
 #include "trireme/base/ids.hpp"
 #include "trireme/model/activations.hpp"
-#include "trireme/schedule/expert_ops.hpp"
+#include "trireme/model/exchange.hpp"
 #include "trireme/schedule/lane.hpp"
-#include "trireme/schedule/norm_ops.hpp"
 #include "trireme/schedule/optimizer_ops.hpp"
 #include "trireme/schedule/phase.hpp"
 
@@ -156,49 +155,23 @@ struct ReloadActivations {
   friend bool operator==(const ReloadActivations&, const ReloadActivations&) = default;
 };
 
-// Tensor parallelism with sequence parallelism (Shoeybi et al. 2019, Korthikanti et al. 2022). Between the residual
-// stream and a branch stands a value of its own: the norm's output, the branch's term of a sum, their gradients.
-
-/// Gathers the sequence over the tensor axis for a stage: the norm's output before its forward (`again`: once more for
-/// its weights' gradients, instead of keeping it), the residual stream's gradient before its backward.
-struct GatherSequence {
+using model::Exchange;
+/// A collective between two stages of a block, before or after the ops that run stage `segment`. Its row in
+/// exchange.hpp has the lane, the collective, the phases and the accesses.
+struct Exchanged {
+  Exchange kind;
   Block block;
-  Stage stage;
+  Stage segment;
   Microbatch microbatch;
   Phase phase = Phase::forward;
-  friend bool operator==(const GatherSequence&, const GatherSequence&) = default;
+  friend bool operator==(const Exchanged&, const Exchanged&) = default;
 };
-/// Sums what the ranks of the tensor axis computed for a stage, and leaves each its part of the sequence. forward: it
-/// is added to the residual stream. backward: the gradient by the stage's input.
-struct ScatterSequence {
+/// Computes the output of norm `segment` again from its saved tensors, for the weights' gradients of the next stage.
+struct Rebuild {
   Block block;
-  Stage stage;
+  Stage segment;
   Microbatch microbatch;
-  Phase phase = Phase::forward;
-  friend bool operator==(const ScatterSequence&, const ScatterSequence&) = default;
-};
-/// The same without sequence parallelism: every rank gets all of the sum.
-struct AllReduceActivation {
-  Block block;
-  Stage stage;
-  Microbatch microbatch;
-  Phase phase = Phase::forward;
-  friend bool operator==(const AllReduceActivation&, const AllReduceActivation&) = default;
-};
-/// Gathers what each rank knows of its part of the vocabulary: maximum, sum of exponentials and the target's logit of
-/// every token. All ranks know the loss then.
-struct GatherVocabulary {
-  Block block;
-  Stage stage;
-  Microbatch microbatch;
-  friend bool operator==(const GatherVocabulary&, const GatherVocabulary&) = default;
-};
-/// Computes a norm's output once more from what it saved.
-struct RecomputeNorm {
-  Block block;
-  Stage stage;
-  Microbatch microbatch;
-  friend bool operator==(const RecomputeNorm&, const RecomputeNorm&) = default;
+  friend bool operator==(const Rebuild&, const Rebuild&) = default;
 };
 /// Ranks that hold the same parameters: of the tensor axis, each having seen other tokens or heads; or the two pipeline
 /// ranks that have a tied embedding, one for its lookup and one for the head.
@@ -208,35 +181,6 @@ struct AllReduceReplicated {
   ParamBlock block;
   Copies over = Copies::tensor;
   friend bool operator==(const AllReduceReplicated&, const AllReduceReplicated&) = default;
-};
-
-/// Context parallelism (Llama 3, Dubey et al. 2024): gathers the keys and values of whole sequences over the context
-/// axis, in the order of their tokens: what the stage before computed, or with `again` what `stage` saved.
-struct GatherKeys {
-  Block block;
-  Stage stage;
-  Microbatch microbatch;
-  Phase phase = Phase::forward;
-  friend bool operator==(const GatherKeys&, const GatherKeys&) = default;
-};
-/// Sums the gradients by them over the context axis, and leaves each rank those of its tokens.
-struct ScatterKeys {
-  Block block;
-  Stage stage;
-  Microbatch microbatch;
-  friend bool operator==(const ScatterKeys&, const ScatterKeys&) = default;
-};
-
-/// Exchanges over the context axis (Ulysses, Jacobs et al. 2023) all heads of this rank's tokens for the tokens of
-/// whole sequences of some heads (`to_heads`), or these for those. Stands before a stage in its forward, and with the
-/// other direction after it in its backward: queries, keys and values before attention, its output behind it.
-struct ExchangeHeads {
-  Block block;
-  Stage stage;
-  Microbatch microbatch;
-  Phase phase = Phase::forward;
-  bool to_heads = true;
-  friend bool operator==(const ExchangeHeads&, const ExchangeHeads&) = default;
 };
 
 // Pipeline parallelism. Edge e stands between chunks e and e + 1 of the model: the residual stream passes forward over
@@ -278,12 +222,10 @@ struct Take {
   friend bool operator==(const Take&, const Take&) = default;
 };
 
-using Op =
-    std::variant<Unshard, Reshard, Forward, Backward, ReduceScatter, AllReduce, ClipNorm, Update, Recompute, Upload,
-                 OffloadGradient, SumSquares, OffloadActivations, DropActivations, ReloadActivations, GatherSequence,
-                 ScatterSequence, AllReduceActivation, GatherVocabulary, RecomputeNorm, AllReduceReplicated, Put, Send,
-                 Receive, Take, GatherKeys, ScatterKeys, ExchangeHeads, ExchangeCounts, Dispatch, Combine,
-                 AllReduceStatistics, SumLoads, AllocateGradient, FreeGradient, AllocateActivations>;
+using Op = std::variant<Unshard, Reshard, Forward, Backward, ReduceScatter, AllReduce, ClipNorm, Update, Recompute,
+                        Upload, OffloadGradient, SumSquares, OffloadActivations, DropActivations, ReloadActivations,
+                        Exchanged, Rebuild, AllReduceReplicated, Put, Send, Receive, Take, AllocateGradient,
+                        FreeGradient, AllocateActivations>;
 
 [[nodiscard]] Lane lane_of(const Op& op);
 

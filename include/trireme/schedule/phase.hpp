@@ -5,8 +5,8 @@
 
 namespace trireme::schedule {
 
-/// Of what stands between the stages of a block: forward: before a stage or after it in its forward; backward: in its
-/// backward; again: what backward needs of the forward, once more; recompute: as forward, around a Recompute.
+/// The phase of an exchange. forward: around a Forward; recompute: the same around a Recompute; backward: around a
+/// Backward; again: repeats an exchange of forward for backward.
 enum class Phase : std::uint8_t { forward, backward, again, recompute };
 
 }  // namespace trireme::schedule

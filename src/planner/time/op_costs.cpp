@@ -6,7 +6,9 @@
 #include <cmath>
 
 #include "planner/activations.hpp"
+#include "planner/exchanged.hpp"
 #include "planner/time/stage_costs.hpp"
+#include "trireme/base/error.hpp"
 #include "trireme/planner/time/costs.hpp"
 #include "trireme/schedule/access.hpp"
 #include "trireme/shard/copies.hpp"
@@ -45,47 +47,18 @@ class OpCost {
       add(sum, all_reduce(spread(ranges.group, 1), 4 * f64(shard::elements(ranges.in_groups))));
     return sum;
   }
-  Cost operator()(const schedule::GatherSequence&) const {
-    return gather("gather of the sequence", tensor(), stream());
-  }
-  Cost operator()(const schedule::ScatterSequence&) const {
-    return gather("scatter of the sequence", tensor(), stream());
-  }
-  Cost operator()(const schedule::AllReduceActivation&) const { return all_reduce(tensor(), stream()); }
-  Cost operator()(const schedule::AllReduceStatistics&) const {
-    return all_reduce(tensor(), 8 * f64(of_.replay_options.tokens));
-  }
-  Cost operator()(const schedule::GatherVocabulary&) const {
-    return gather("gather of the loss", tensor(), f64(of_.replay_options.tokens) * 12 * tensor().ranks);
-  }
-  Cost operator()(const schedule::GatherKeys&) const {
-    return gather("gather of keys and values", along(Axis::context), all_keys());
-  }
-  Cost operator()(const schedule::ScatterKeys&) const {
-    return reduce("scatter of their gradients", along(Axis::context), all_keys());
-  }
-  Cost operator()(const schedule::ExchangeHeads& op) const {
-    const Group group = along(Axis::context);
-    const double bytes =
-        f64(of_.replay_options.tokens * model::exchanged_width(of_.model, op.block, op.stage) * width());
-    const Cost cost{.seconds = all_to_all_seconds(machine_, group, bytes),
-                    .bytes = bytes * (group.ranks - 1) / group.ranks,
-                    .wire = group.wire()};
-    note_collective("exchange of heads", group, bytes, cost.seconds);
-    return cost;
-  }
-  Cost operator()(const schedule::SumLoads&) const {
-    return all_reduce(spread(of_.mesh.context * of_.mesh.tensor, 1),
-                      4 * f64(of_.replay_options.sequences * of_.model.sizes.decoder.experts->count));
-  }
-  Cost operator()(const schedule::ExchangeCounts&) const {
-    return exchange("counts of rows", 4 * f64(of_.model.sizes.decoder.experts->count));
-  }
-  Cost operator()(const schedule::Dispatch& op) const {
-    return exchange("rows to experts", rows_moved(op) * f64(of_.model.sizes.hidden * width() + 4));
-  }
-  Cost operator()(const schedule::Combine& op) const {
-    return exchange("rows from experts", rows_moved(op) * f64(of_.model.sizes.hidden * width()));
+  Cost operator()(const schedule::Exchanged& op) const {
+    const schedule::ExchangeRow& row = schedule::row_of(op.kind);
+    const Group group = exchanging(row.group);
+    const double bytes = exchanged_bytes(op, row);
+    switch (row.collective) {
+      case schedule::Collective::all_gather: return gather(row.term, group, bytes);
+      case schedule::Collective::reduce_scatter:  // that of the sequence is a ring on any machine
+        return row.lane == schedule::Lane::tensor ? gather(row.term, group, bytes) : reduce(row.term, group, bytes);
+      case schedule::Collective::all_reduce: return all_reduce(group, bytes);
+      case schedule::Collective::all_to_all: return all_to_all(row.term, group, bytes);
+    }
+    throw BugError("an exchange is by a collective");
   }
   Cost operator()(const schedule::Forward& op) const { return compute(op, Phase::forward); }
   Cost operator()(const schedule::Recompute& op) const { return compute(op, Phase::recompute); }
@@ -101,7 +74,7 @@ class OpCost {
     if (bytes > 0) add(cost, moved("gradient sum", bytes, machine_.memory_bandwidth));
     return cost;
   }
-  Cost operator()(const schedule::RecomputeNorm&) const {
+  Cost operator()(const schedule::Rebuild&) const {
     const double bytes = 0.4 * software_.kernels.norm * f64(of_.replay_options.tokens * of_.model.sizes.hidden) /
                          (of_.model.part.sequence_parallel ? of_.mesh.tensor : 1);
     return moved("norm once more", bytes, machine_.memory_bandwidth);
@@ -185,13 +158,23 @@ class OpCost {
     return spread(layout(block).gathering(), of.of_experts ? of.parts : of_.mesh.stride(Axis::context));
   }
   /// All rows of an exchange between expert ranks, those that stay among them.
-  template <class Exchange>
-  [[nodiscard]] double rows_moved(const Exchange& op) const {
+  [[nodiscard]] double rows_moved(const schedule::Exchanged& op) const {
     const ExpertRows rows = of_.replay_options.rows_of(of_.model, op.block, op.microbatch);
     return f64(std::max(rows.sent, rows.fetched) * of_.mesh.expert) / std::max(1, of_.mesh.expert - 1);
   }
-  [[nodiscard]] Cost exchange(const char* name, double bytes) const {
-    const Group group = spread(of_.mesh.expert, 1);
+  /// Bytes of the whole tensor that ranks exchange; rows with their weights, where they have some.
+  [[nodiscard]] double exchanged_bytes(const schedule::Exchanged& op, const schedule::ExchangeRow& row) const {
+    if (row.pack == schedule::Layout::rows)
+      return rows_moved(op) * f64(of_.model.sizes.hidden * width() + (op.kind == schedule::Exchange::dispatch ? 4 : 0));
+    return f64(exchanged_elements(op, of_.model, of_.replay_options) * bytes_of(row.element, width()));
+  }
+  /// Neighbours, but for those along an axis.
+  [[nodiscard]] Group exchanging(mesh::Group group) const {
+    if (group == mesh::Group::tensor) return tensor();
+    if (group == mesh::Group::context) return along(Axis::context);
+    return spread(ranks_of(group, of_.model.part), 1);
+  }
+  [[nodiscard]] Cost all_to_all(std::string_view name, const Group& group, double bytes) const {
     const Cost cost{.seconds = all_to_all_seconds(machine_, group, bytes),
                     .bytes = bytes * (group.ranks - 1) / group.ranks,
                     .wire = group.wire()};
@@ -200,11 +183,6 @@ class OpCost {
   }
   [[nodiscard]] Group along(Axis axis) const { return spread(of_.mesh.size(axis), of_.mesh.stride(axis)); }
   [[nodiscard]] Group tensor() const { return along(Axis::tensor); }
-  /// Keys and values of whole sequences.
-  [[nodiscard]] double all_keys() const {
-    return f64(of_.replay_options.tokens * of_.mesh.context * 2 * of_.model.held.kv_heads * of_.model.held.head_dim *
-               width());
-  }
   /// Two pipeline ranks: the slowest axis.
   [[nodiscard]] Group neighbours() const { return spread(2, of_.mesh.stride(Axis::pipeline)); }
   [[nodiscard]] double held_stream() const {
@@ -217,7 +195,7 @@ class OpCost {
   void note(std::string_view name, double seconds, const std::string& formula) const {
     if (terms_ != nullptr) terms_->push_back({std::string(name), formula, seconds});
   }
-  [[nodiscard]] Cost moved(const char* name, double bytes, double bandwidth) const {
+  [[nodiscard]] Cost moved(std::string_view name, double bytes, double bandwidth) const {
     const double seconds = bytes / bandwidth;
     if (terms_ != nullptr) note(name, seconds, fmt::format("{:.4g} B / {:.4g} B/s", bytes, bandwidth));
     return {.seconds = seconds};
@@ -235,7 +213,7 @@ class OpCost {
     cost.bytes = bytes;
     return cost;
   }
-  void note_collective(const char* name, const Group& group, double bytes, double seconds) const {
+  void note_collective(std::string_view name, const Group& group, double bytes, double seconds) const {
     if (terms_ == nullptr) return;
     const Link& link = group.crosses_nodes() ? machine_.between : machine_.inside;
     note(name, seconds,
@@ -244,7 +222,7 @@ class OpCost {
                      group.crosses_nodes() ? fmt::format(" / {} groups a node", group.sharing) : ""));
   }
   /// A group of one CPU rank copies: from the shard to the ring, or from the gradient to its shard.
-  [[nodiscard]] Cost gather(const char* name, const Group& group, double bytes) const {
+  [[nodiscard]] Cost gather(std::string_view name, const Group& group, double bytes) const {
     if (group.ranks == 1 && of_.replay_options.on_gpu) return {};
     if (group.ranks == 1) return moved(name, bytes, machine_.host_bandwidth);
     const Cost cost{.seconds = ring_seconds(machine_, group, bytes),
@@ -253,7 +231,7 @@ class OpCost {
     note_collective(name, group, bytes, cost.seconds);
     return cost;
   }
-  [[nodiscard]] Cost reduce(const char* name, const Group& group, double bytes) const {
+  [[nodiscard]] Cost reduce(std::string_view name, const Group& group, double bytes) const {
     if (ring() || group.ranks == 1) return gather(name, group, bytes);
     const double sum = bytes * (1 + 1.0 / group.ranks) / machine_.memory_bandwidth;
     const Cost cost{.seconds = all_to_all_seconds(machine_, group, bytes) + sum,

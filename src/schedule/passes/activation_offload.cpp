@@ -45,14 +45,17 @@ std::map<Block, Around> around(const model::Model& model, std::int64_t in_flight
   return out;
 }
 
-/// The block and microbatch of an op that is of a backward, or of what is computed and exchanged again for one.
+/// The block and microbatch of an op of a backward, or of the recompute and the exchanges before one. Loads are not
+/// offloaded: their sum need not wait for the reload.
 std::optional<std::pair<Block, Microbatch>> backward_of(const Op& op) {
   return std::visit(
       []<class Verb>(const Verb& verb) -> std::optional<std::pair<Block, Microbatch>> {
-        if constexpr (requires { verb.phase, verb.stage; })
-          return verb.phase == Phase::forward ? std::nullopt : std::optional(std::pair{verb.block, verb.microbatch});
+        if constexpr (std::is_same_v<Verb, Exchanged>)
+          return verb.phase == Phase::forward || verb.kind == Exchange::sum_loads
+                     ? std::nullopt
+                     : std::optional(std::pair{verb.block, verb.microbatch});
         else if constexpr (std::is_same_v<Verb, Backward> || std::is_same_v<Verb, Recompute> ||
-                           std::is_same_v<Verb, RecomputeNorm>)
+                           std::is_same_v<Verb, Rebuild>)
           return std::pair{verb.block, verb.microbatch};
         else
           return std::nullopt;

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "trireme/model/model.hpp"
+#include "trireme/schedule/exchange.hpp"
 #include "trireme/schedule/op.hpp"
 
 /// The ops of one stage and microbatch, with the collectives that stand before and behind it.
@@ -11,9 +12,9 @@ namespace trireme::schedule {
 
 void append_forward(std::vector<Op>& ops, const model::Model& model, Block block, Stage stage, Microbatch m);
 
-/// What the context axis exchanges before the forward of a stage, or with Phase::recompute before its recompute.
-void append_context_join(std::vector<Op>& ops, const model::Model& model, Block block, Stage stage, Microbatch m,
-                         Phase phase);
+/// The exchanges of a stage at one place.
+void append_exchanges(std::vector<Op>& ops, const model::Model& model, Block block, Stage stage, Microbatch m,
+                      Place place);
 
 /// A branch's backward in two parts: its input's gradient is summed while its weights' are computed, and its input is
 /// gathered again while its input's gradient is computed.

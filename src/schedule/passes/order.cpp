@@ -13,42 +13,14 @@ int stage_count(const model::Model& model, int block) {
   return static_cast<int>(model.compute_blocks[static_cast<std::size_t>(block)].stages.size());
 }
 
-using model::Join;
-
 const model::Stage& stage_of(const model::Model& model, Block block, Stage stage) {
   return model[block].stages[static_cast<std::size_t>(stage.value)];
 }
 
-/// A branch's input once more, for the gradients of its weights.
+/// Rebuilds the input of a branch for its weights' gradients.
 void append_input_again(std::vector<Op>& ops, const model::Model& model, Block b, Stage s, Microbatch m) {
-  ops.push_back(RecomputeNorm{b, Stage{s.value - 1}, m});
-  if (stage_of(model, b, s).enter == Join::gather_sequence) ops.push_back(GatherSequence{b, s, m, Phase::again});
-}
-
-/// The exchange that stands before a stage's forward, or behind its backward the other way.
-std::optional<Op> exchange_of(const model::Model& model, Block b, Stage s, Microbatch m, Phase phase) {
-  const Join enter = stage_of(model, b, s).enter;
-  if (enter != Join::to_heads && enter != Join::to_tokens) return std::nullopt;
-  return ExchangeHeads{b, s, m, phase, (enter == Join::to_heads) == (phase != Phase::backward)};
-}
-
-/// What a stage's backward reads of other ranks.
-void append_gathers_for_backward(std::vector<Op>& ops, const model::Model& model, Block b, Stage s, Microbatch m) {
-  const model::Stage& stage = stage_of(model, b, s);
-  if (stage.leave == Join::scatter_sequence) ops.push_back(GatherSequence{b, s, m, Phase::backward});
-  if (stage.enter == Join::gather_keys) ops.push_back(GatherKeys{b, s, m, Phase::again});
-  if (stage.leave == Join::combine) ops.push_back(Combine{b, s, m, Phase::backward});
-  if (stage.sums_loads) ops.push_back(SumLoads{b, s, m});
-}
-
-void append_sum_of_input_gradient(std::vector<Op>& ops, const model::Model& model, Block b, Stage s, Microbatch m) {
-  const Join enter = stage_of(model, b, s).enter;
-  if (enter == Join::gather_keys) ops.push_back(ScatterKeys{b, s, m});
-  if (const auto exchange = exchange_of(model, b, s, m, Phase::backward)) ops.push_back(*exchange);
-  if (enter == Join::dispatch) ops.push_back(Dispatch{b, s, m, Phase::backward});
-  if (enter == Join::gather_sequence) ops.push_back(ScatterSequence{b, s, m, Phase::backward});
-  if (enter == Join::all_reduce_activation) ops.push_back(AllReduceActivation{b, s, m, Phase::backward});
-  if (enter == Join::all_reduce_statistics) ops.push_back(AllReduceStatistics{b, s, m, Phase::backward});
+  ops.push_back(Rebuild{b, Stage{s.value - 1}, m});
+  append_exchanges(ops, model, b, s, m, Place::before_weights);
 }
 
 void append_forward(std::vector<Op>& ops, const model::Model& model, int microbatch) {
@@ -91,49 +63,39 @@ std::optional<Compute> whole_block(const std::vector<Op>& ops, std::size_t first
 
 }  // namespace
 
-void append_context_join(std::vector<Op>& ops, const model::Model& model, Block b, Stage s, Microbatch m, Phase phase) {
-  if (stage_of(model, b, s).enter == Join::gather_keys) ops.push_back(GatherKeys{b, s, m, phase});
-  if (const auto exchange = exchange_of(model, b, s, m, phase)) ops.push_back(*exchange);
+void append_exchanges(std::vector<Op>& ops, const model::Model& model, Block b, Stage s, Microbatch m, Place place) {
+  for (const PlacedExchange& at : exchanges_at(stage_of(model, b, s), place))
+    ops.push_back(Exchanged{at.kind, b, s, m, at.phase});
 }
 
 void append_forward(std::vector<Op>& ops, const model::Model& model, Block b, Stage s, Microbatch m) {
-  const model::Stage& stage = stage_of(model, b, s);
-  if (stage.enter == Join::gather_sequence) ops.push_back(GatherSequence{b, s, m, Phase::forward});
-  if (stage.enter == Join::all_reduce_statistics) ops.push_back(AllReduceStatistics{b, s, m, Phase::forward});
-  append_context_join(ops, model, b, s, m, Phase::forward);
-  if (stage.enter == Join::dispatch) {
-    ops.push_back(ExchangeCounts{b, s, m});
-    ops.push_back(Dispatch{b, s, m, Phase::forward});
-  }
+  append_exchanges(ops, model, b, s, m, Place::before_forward);
   ops.push_back(Forward{b, s, m});
-  if (stage.leave == Join::combine) ops.push_back(Combine{b, s, m, Phase::forward});
-  if (stage.leave == Join::scatter_sequence) ops.push_back(ScatterSequence{b, s, m, Phase::forward});
-  if (stage.leave == Join::all_reduce_activation) ops.push_back(AllReduceActivation{b, s, m, Phase::forward});
-  if (stage.leave == Join::gather_vocabulary) ops.push_back(GatherVocabulary{b, s, m});
+  append_exchanges(ops, model, b, s, m, Place::after_forward);
 }
 
 void append_backward(std::vector<Op>& ops, const model::Model& model, Block b, Stage s, Microbatch m) {
   const auto backward = [&](BackwardPart part) {
     ops.push_back(Backward{.block = b, .stage = s, .microbatch = m, .gradients = {}, .part = part});
   };
-  append_gathers_for_backward(ops, model, b, s, m);
+  append_exchanges(ops, model, b, s, m, Place::before_backward);
   const model::StageKind kind = stage_of(model, b, s).kind;
   const bool in_parts = model::is_branch(kind) || model::ends_attention(kind) || kind == model::StageKind::qk_norm;
   if (model::is_branch(kind)) append_input_again(ops, model, b, s, m);
   backward(in_parts ? BackwardPart::input : BackwardPart::whole);
-  append_sum_of_input_gradient(ops, model, b, s, m);
+  append_exchanges(ops, model, b, s, m, Place::after_backward);
   if (in_parts) backward(BackwardPart::weight);
 }
 
 void append_backward_input(std::vector<Op>& ops, const model::Model& model, Block b, Stage s, Microbatch m) {
-  append_gathers_for_backward(ops, model, b, s, m);
+  append_exchanges(ops, model, b, s, m, Place::before_backward);
   const bool weights = model::has_weights(stage_of(model, b, s).kind);
   ops.push_back(Backward{.block = b,
                          .stage = s,
                          .microbatch = m,
                          .gradients = {},
                          .part = weights ? BackwardPart::input : BackwardPart::whole});
-  append_sum_of_input_gradient(ops, model, b, s, m);
+  append_exchanges(ops, model, b, s, m, Place::after_backward);
 }
 
 void append_backward_weight(std::vector<Op>& ops, const model::Model& model, Block b, Stage s, Microbatch m) {

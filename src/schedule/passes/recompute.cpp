@@ -31,36 +31,23 @@ std::vector<model::Keep> keeps(const model::Model& model, RecomputePolicy policy
   return out;
 }
 
-/// The stages of a block, with what stands between them; nobody reads the last one's output, nor what experts made of
-/// rows: merge saves nothing.
+/// The stages of a block, with their exchanges. Nothing reads the last one's output.
 void append_recompute(std::vector<Op>& ops, const model::Model& model, Block block, Microbatch m) {
-  const std::vector<model::Stage>& stages = model[block].stages;
-  for (int s = 0; s < static_cast<int>(stages.size()); ++s) {
-    const model::Stage& stage = stages[static_cast<std::size_t>(s)];
-    if (stage.enter == model::Join::gather_sequence)
-      ops.emplace_back(GatherSequence{block, Stage{s}, m, Phase::recompute});
-    if (stage.enter == model::Join::all_reduce_statistics)
-      ops.emplace_back(AllReduceStatistics{block, Stage{s}, m, Phase::recompute});
-    append_context_join(ops, model, block, Stage{s}, m, Phase::recompute);
-    if (stage.enter == model::Join::dispatch) ops.emplace_back(Dispatch{block, Stage{s}, m, Phase::recompute});
+  const int count = static_cast<int>(model[block].stages.size());
+  for (int s = 0; s < count; ++s) {
+    append_exchanges(ops, model, block, Stage{s}, m, Place::before_recompute);
     ops.emplace_back(Recompute{block, Stage{s}, m});
-    if (s + 1 == static_cast<int>(stages.size())) continue;
-    if (stage.leave == model::Join::scatter_sequence)
-      ops.emplace_back(ScatterSequence{block, Stage{s}, m, Phase::recompute});
-    if (stage.leave == model::Join::all_reduce_activation)
-      ops.emplace_back(AllReduceActivation{block, Stage{s}, m, Phase::recompute});
+    if (s + 1 < count) append_exchanges(ops, model, block, Stage{s}, m, Place::after_recompute);
   }
 }
 
-/// Whether an op is the first of its block's backward: a gather may stand before it.
+/// The block and microbatch of an op that may be the first of its block's backward.
 std::optional<std::pair<Block, Microbatch>> begins_backward(const Op& op) {
   if (const auto* backward = std::get_if<Backward>(&op)) return std::pair{backward->block, backward->microbatch};
-  if (const auto* gather = std::get_if<GatherSequence>(&op); gather != nullptr && gather->phase == Phase::backward)
-    return std::pair{gather->block, gather->microbatch};
-  if (const auto* keys = std::get_if<GatherKeys>(&op); keys != nullptr && keys->phase == Phase::again)
-    return std::pair{keys->block, keys->microbatch};
-  if (const auto* sum = std::get_if<SumLoads>(&op)) return std::pair{sum->block, sum->microbatch};
-  if (const auto* again = std::get_if<RecomputeNorm>(&op)) return std::pair{again->block, again->microbatch};
+  if (const auto* rebuild = std::get_if<Rebuild>(&op)) return std::pair{rebuild->block, rebuild->microbatch};
+  if (const auto* exchanged = std::get_if<Exchanged>(&op);
+      exchanged != nullptr && (exchanged->phase == Phase::backward || exchanged->phase == Phase::again))
+    return std::pair{exchanged->block, exchanged->microbatch};
   return std::nullopt;
 }
 

@@ -35,20 +35,9 @@ class ChunkStreams {
     if (op.part != BackwardPart::weight) enter(op, Phase::backward);
   }
   // The stage that they belong to is followed.
-  void operator()(const GatherKeys&) {}
-  void operator()(const ScatterKeys&) {}
-  void operator()(const ExchangeHeads&) {}
-  void operator()(const SumLoads&) {}
-  void operator()(const ExchangeCounts&) {}
-  void operator()(const Dispatch&) {}
-  void operator()(const Combine&) {}
-  void operator()(const GatherSequence&) {}
-  void operator()(const ScatterSequence&) {}
-  void operator()(const AllReduceActivation&) {}
-  void operator()(const AllReduceStatistics&) {}
-  void operator()(const GatherVocabulary&) {}
+  void operator()(const Exchanged&) {}
   void operator()(const Recompute&) {}
-  void operator()(const RecomputeNorm&) {}
+  void operator()(const Rebuild&) {}
   void operator()(const OffloadActivations&) {}
   void operator()(const DropActivations&) {}
   void operator()(const AllocateActivations&) {}

@@ -34,7 +34,7 @@ void whole_effects(const Compute& op, Effects& on, bool reads_saved) {
 /// stream.
 template <class Stream>
 void end_of_attention_effects(Microbatch m, const model::Stage& stage, Effects& on) {
-  if (stage.enter == model::Join::gather_keys) on.update(resource::Keys{m});
+  if (stage.enter == model::Exchange::gather_keys) on.update(resource::Keys{m});
   on.update(resource::Branch{m});
   if (model::adds_to_stream(stage)) on.update(Stream{m});
 }
@@ -216,8 +216,8 @@ struct Description<Backward> {
       return on.update(resource::Hidden{m});
     }
     if (model::ends_attention(stage.kind)) {
-      if (stage.enter == model::Join::gather_keys) on.update(resource::Keys{m});
-      if (stage.leave != model::Join::scatter_sequence && !stage.sum_is_normed) on.read(resource::Hidden{m});
+      if (stage.enter == model::Exchange::gather_keys) on.update(resource::Keys{m});
+      if (stage.leave != model::Exchange::scatter_sequence && !stage.sum_is_normed) on.read(resource::Hidden{m});
       return on.update(resource::Branch{m});
     }
     if (stage.kind == model::StageKind::qk_norm) on.write(resource::Statistics{m});
@@ -228,29 +228,29 @@ struct Description<Backward> {
       on.read(resource::Vocabulary{m});
       return on.update(resource::Branch{m});
     }
-    if (stage.leave == model::Join::scatter_sequence || stage.sum_is_normed)
+    if (stage.leave == model::Exchange::scatter_sequence || stage.sum_is_normed)
       on.read(resource::Branch{m});
-    else if (stage.leave == model::Join::all_reduce_activation || stage.kind == model::StageKind::post_norm)
+    else if (stage.leave == model::Exchange::all_reduce_activation || stage.kind == model::StageKind::post_norm)
       on.read(resource::Hidden{m});
     if (stage.kind != model::StageKind::embedding) on.write(resource::Branch{m});
   }
 };
 
 template <>
-struct Description<RecomputeNorm> {
+struct Description<Rebuild> {
   static constexpr Names<1> names{"recompute_norm"};
-  static Lane lane(const RecomputeNorm&) { return Lane::compute; }
-  static void effects(const RecomputeNorm& op, Effects& on) {
+  static Lane lane(const Rebuild&) { return Lane::compute; }
+  static void effects(const Rebuild& op, Effects& on) {
     on.read_parameters();
-    on.read(resource::Saved{op.block, op.stage, op.microbatch});
+    on.read(resource::Saved{op.block, op.segment, op.microbatch});
     on.write(resource::BranchAgain{op.microbatch});
   }
-  static std::string print(const RecomputeNorm& op, const model::Model& model) {
-    return compute_text(model, op.block, op.stage, op.microbatch);
+  static std::string print(const Rebuild& op, const model::Model& model) {
+    return compute_text(model, op.block, op.segment, op.microbatch);
   }
   static Op parse(Line& line, std::string_view) {
-    const auto [block, stage] = line.block_and_stage();
-    return RecomputeNorm{block, stage, line.microbatch()};
+    const auto [block, segment] = line.block_and_stage();
+    return Rebuild{block, segment, line.microbatch()};
   }
 };
 

@@ -53,4 +53,20 @@ struct Description<AllReduce> {
   }
 };
 
+template <>
+struct Description<AllReduceReplicated> {
+  static constexpr Names<1> names{"all_reduce_replicated"};
+  static Lane lane(const AllReduceReplicated&) { return Lane::reduce; }
+  static void effects(const AllReduceReplicated& op, Effects& on) { on.update(resource::GradientShard{op.block}); }
+  static std::string print(const AllReduceReplicated& op, const model::Model& model) {
+    return model[op.block].name + (op.over == Copies::pipeline ? " over pipeline" : "");
+  }
+  static Op parse(Line& line, std::string_view) {
+    const ParamBlock block = line.param_block();
+    if (!line.take_if("over")) return AllReduceReplicated{block};
+    line.take_word("pipeline");
+    return AllReduceReplicated{block, Copies::pipeline};
+  }
+};
+
 }  // namespace trireme::schedule

@@ -60,6 +60,7 @@ class Effects {
 
 /// The description of verb `Op`; there is none for a verb that op.hpp has alone, which then does not compile:
 ///   names    what its lines begin with
+///   name     of verbs with several names only: that of an op
 ///   lane     where it runs
 ///   effects  what it reads and writes
 ///   print    its line behind the name, `parse` the inverse: of what stands behind the name

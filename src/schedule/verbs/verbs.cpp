@@ -8,14 +8,12 @@
 #include <utility>
 
 #include "schedule/verbs/compute.hpp"
-#include "schedule/verbs/context.hpp"
-#include "schedule/verbs/experts.hpp"
+#include "schedule/verbs/exchange.hpp"
 #include "schedule/verbs/gradients.hpp"
 #include "schedule/verbs/offload.hpp"
 #include "schedule/verbs/optimizer.hpp"
 #include "schedule/verbs/parameters.hpp"
 #include "schedule/verbs/pipeline.hpp"
-#include "schedule/verbs/tensor.hpp"
 
 namespace trireme::schedule {
 namespace {
@@ -50,7 +48,9 @@ template struct AllVerbs<Op>;
 
 template <class Verb>
 std::string_view name_of(const Verb& op) {
-  if constexpr (requires { op.part; })
+  if constexpr (requires { Description<Verb>::name(op); })
+    return Description<Verb>::name(op);
+  else if constexpr (requires { op.part; })
     return Description<Verb>::names[static_cast<std::size_t>(op.part)];
   else
     return Description<Verb>::names.front();

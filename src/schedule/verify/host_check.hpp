@@ -40,7 +40,8 @@ class HostCheck {
   [[nodiscard]] Wrong operator()(const AllocateGradient&) { return {}; }
   [[nodiscard]] Wrong operator()(const FreeGradient&) { return {}; }
   template <class Other>
-  requires(of_stage<Other> || of_edge<Other> || (!of_parameters<Other> && !of_microbatch<Other>)) [[nodiscard]] Wrong
+  requires(of_stage<Other> || between_stages<Other> || of_edge<Other> ||
+           (!of_parameters<Other> && !of_microbatch<Other>)) [[nodiscard]] Wrong
   operator()(const Other&) {
     return {};
   }

@@ -147,15 +147,12 @@ class Replay {
     if (op.over == Copies::tensor && summed_.contains({op.block, Copies::pipeline}))
       complain("comes after the sum over the pipeline ranks, which misses it");
   }
-  void operator()(const RecomputeNorm& op) {
+  void operator()(const Rebuild& op) {
     for (const std::string& what : host_.reads(op.block, op.microbatch)) complain(what);
-    if (!saved_.contains({op.block.value, op.stage.value, op.microbatch.value}))
+    if (!saved_.contains({op.block.value, op.segment.value, op.microbatch.value}))
       complain("has no forward before it, or comes after its backward");
   }
-  // What it leaves and takes: verify_tensor.
-  template <class Exchange>
-  requires between_stages<Exchange>
-  void operator()(const Exchange&) {}
+  void operator()(const Exchanged&) {}  // verify_tensor
   void operator()(const ClipNorm&) {
     if (norm_seen_) complain("comes twice");
     norm_seen_ = true;

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+
+#include "trireme/planner/replay.hpp"
+#include "trireme/schedule/exchange.hpp"
+
+/// Sizes of exchanges between stages: the common source of their traffic and their predicted time.
+namespace trireme::planner {
+
+/// Elements of the tensor that the ranks of an exchange gather, scatter, sum or exchange among each other: all of it,
+/// not one rank's part. Not for rows of experts, whose number differs by rank.
+[[nodiscard]] std::int64_t exchanged_elements(const schedule::Exchanged& op, const model::Model& model,
+                                              const ReplayOptions& replay_options);
+/// Bytes of an element; compute: those of the compute dtype.
+[[nodiscard]] std::int64_t bytes_of(schedule::Element element, std::int64_t compute);
+/// Ranks of the group of an exchange.
+[[nodiscard]] int ranks_of(mesh::Group group, const model::TensorPart& part);
+
+}  // namespace trireme::planner
