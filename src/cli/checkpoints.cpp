@@ -22,7 +22,7 @@
 #include "trireme/checkpoint/load/weights.hpp"
 #include "trireme/checkpoint/model_metadata.hpp"
 #include "trireme/huggingface/huggingface.hpp"
-#include "trireme/mpi/together.hpp"
+#include "trireme/mpi/collective_try.hpp"
 #include "trireme/tokenizer/files.hpp"
 
 namespace trireme::cli {
@@ -96,11 +96,9 @@ int export_weights(const ExportArguments& arguments) {
 
 int import_weights(const std::string& from, const std::string& path) {
   return with_mpi([&](const mpi::Communicator& world) {
-    if (world.size() > 1)
-      throw mpi::SharedError(ExitCode::usage,
-                             fmt::format("import runs on one rank, not on {}. Start it without mpirun.", world.size()),
-                             world.rank() == 0);
-    mpi::together(world, [&] {
+    mpi::collective_try(world, "import the weights", [&] {
+      if (world.size() > 1)
+        throw ConfigError(fmt::format("import runs on one rank, not on {}. Start it without mpirun.", world.size()));
       io::check_output_is_no_input("import", path, std::vector{from});
       const checkpoint::Weights weights = checkpoint::Weights::open(from);
       weights.warn_of_unread_keys();

@@ -19,7 +19,6 @@
 #include "cli/commands.hpp"
 #include "cli/inference/choices.hpp"
 #include "cli/inference/inference.hpp"
-#include "cli/start/by_first_rank.hpp"
 #include "cli/start/front_page.hpp"
 #include "cli/start/libraries.hpp"
 #include "cli/start/numbers.hpp"
@@ -35,8 +34,8 @@
 #include "trireme/data/dataset.hpp"
 #include "trireme/data/document_checks.hpp"
 #include "trireme/data/tokenizer_check.hpp"
-#include "trireme/mpi/agree.hpp"
-#include "trireme/mpi/together.hpp"
+#include "trireme/mpi/collective_try.hpp"
+#include "trireme/mpi/require_equal.hpp"
 #include "trireme/tokenizer/tokenizer.hpp"
 #include "trireme/train/console/terminal.hpp"
 #include "trireme/train/engine/job.hpp"
@@ -180,23 +179,20 @@ void check_tokens(const std::string& path, const config::Data& data, std::int64_
 /// Compares what ranks read by path, each on its own node, before one of them waits for targets that another lacks.
 void agree_on_files(const mpi::Communicator& world, const EvaluateArguments& arguments, config::RunConfig config,
                     const std::vector<ChoiceFile>& choices) {
-  mpi::agree(world, "the settings of the evaluation", config::print_run_file(config));
+  mpi::require_equal(world, "the settings of the evaluation", config::print_run_file(config));
   const double timeout = config.comm.timeout_seconds;
   for (const std::string& path : arguments.data) config.data.train.push_back({.path = path});
-  const std::string inputs = by_first_rank(
-      world, timeout,
-      [&] {
-        auto paths = train::input_paths(config);
-        for (const ChoiceFile& file : choices)
-          paths.push_back({.kind = train::InputPath::Kind::questions, .path = file.path});
-        return train::encode(paths);
-      },
-      [] {});
+  const std::string inputs = mpi::on_first_rank(world, "list the files that ranks read", [&] {
+    auto paths = train::input_paths(config);
+    for (const ChoiceFile& file : choices)
+      paths.push_back({.kind = train::InputPath::Kind::questions, .path = file.path});
+    return train::encode(paths);
+  });
   train::agree_on_input_files(world, train::decode_inputs(inputs), timeout, [] {});
   for (const ChoiceFile& file : choices) {  // of tokenizers that differ
     std::string ids;
     for (const Choice& choice : file.choices) ids += fmt::format("{} {}\n", choice.context, fmt::join(choice.ids, " "));
-    mpi::agree(world, "the tokens of " + file.path, ids);
+    mpi::require_equal(world, "the tokens of " + file.path, ids);
   }
 }
 
@@ -252,7 +248,7 @@ std::string line_of(train::Job& job, const mpi::Communicator& world, const std::
     };
     result = job.evaluate(next, (sequences + shape.global() - 1) / shape.global());
   }
-  mpi::together(world, [&] {
+  mpi::collective_try(world, "check the loss", [&] {
     if (result.targets == 0)
       throw DataError(
           fmt::format("{}: none of its targets counts{}, and a mean over none is no number; evaluate a file with "
@@ -291,7 +287,7 @@ std::string line_of(train::Job& job, const mpi::Communicator& world, const Choic
   } catch (const NumericsError& error) {  // of a sum over all ranks: every rank has it
     failure = error;
   }
-  mpi::together(world, [&] {
+  mpi::collective_try(world, "check the scores", [&] {
     if (failure) throw NumericsError(*failure);
   });
   return line;
@@ -301,7 +297,7 @@ int evaluate(const mpi::Communicator& world, const EvaluateArguments& arguments)
   std::unique_ptr<tokenizer::Tokenizer> tokenizer;
   std::vector<ChoiceFile> choices;
   config::RunConfig config;
-  mpi::together(world, [&] {
+  mpi::collective_try(world, "open the model and the data", [&] {
     const bool warns = world.rank() == 0;
     const checkpoint::Weights weights = open_weights(arguments.model, warns);
     if (!arguments.choices.empty() || knows_tokenizer(arguments.model, weights))

@@ -34,8 +34,7 @@
 #include "trireme/base/log.hpp"
 #include "trireme/checkpoint/load/first_parameters.hpp"
 #include "trireme/checkpoint/save/staging.hpp"
-#include "trireme/mpi/broadcast.hpp"
-#include "trireme/mpi/together.hpp"
+#include "trireme/mpi/collective_try.hpp"
 #include "trireme/mpi/topology.hpp"
 #include "trireme/tokenizer/files.hpp"
 #include "trireme/tokenizer/tokenizer.hpp"
@@ -77,7 +76,7 @@ config::RunConfig forward_config(const GenerateArguments& arguments, const check
 void write_logits(train::Job& job, const std::vector<std::int32_t>& prompt, const std::string& path,
                   const mpi::Communicator& world) {
   const at::Tensor logits = train::TextLogits(job, false).after(prompt);
-  mpi::together(world, [&] {
+  mpi::collective_try(world, "write the logits", [&] {
     if (world.rank() != 0) return;
     const std::string bytes(static_cast<const char*>(logits.const_data_ptr()), logits.nbytes());
     io::replace_text(path, bytes);
@@ -88,7 +87,7 @@ void write_logits(train::Job& job, const std::vector<std::int32_t>& prompt, cons
 void check_cache(const train::Job& job, const mpi::Communicator& world) {
   if (job.options().device.is_cuda()) return;  // its allocator reports what is missing
   const mpi::Topology topology = mpi::probe_topology(world);
-  mpi::together(world, [&] {
+  mpi::collective_try(world, "check the memory for the cache", [&] {
     check_cache_memory(job.kv_cache_bytes(1), job.config().data.seq_len, topology.node_ranks,
                        checkpoint::available_host_memory());
   });
@@ -115,15 +114,6 @@ std::string read_standard_input() {
   }
 }
 
-/// All of standard input, which the first rank has. Collective.
-std::string standard_input(const mpi::Communicator& world) {
-  std::string text;
-  mpi::together(world, [&] {
-    if (world.rank() == 0) text = read_standard_input();
-  });
-  return mpi::broadcast_text(world, std::move(text));
-}
-
 /// Throws WriteError where it cannot be printed: the rest is not computed then.
 void print_now(const std::string& text, bool prints) {
   if (!prints || text.empty()) return;
@@ -143,9 +133,9 @@ int generate(const mpi::Communicator& world, const GenerateArguments& arguments)
   std::optional<checkpoint::Weights> weights;
   std::vector<std::string> texts = arguments.prompts;
   for (std::string& text : texts)
-    if (text == "-") text = standard_input(world);
+    if (text == "-") text = mpi::on_first_rank(world, "read standard input", read_standard_input);
   std::size_t longest = 0;
-  mpi::together(world, [&] {
+  mpi::collective_try(world, "open the model", [&] {
     if (!arguments.logits.empty()) check_output_is_no_input(arguments);
     weights.emplace(open_weights(arguments.model, world.rank() == 0));
     tokenizer = open_tokenizer(arguments.model, *weights, world.rank() == 0);

@@ -11,7 +11,7 @@
 
 #include "cli/commands.hpp"
 #include "cli/run_file.hpp"
-#include "cli/start/by_first_rank.hpp"
+#include "cli/start/file_progress.hpp"
 #include "cli/start/launcher.hpp"
 #include "cli/start/libraries.hpp"
 #include "cli/start/log.hpp"
@@ -28,6 +28,7 @@
 #include "trireme/checkpoint/load/weights.hpp"
 #include "trireme/config/load.hpp"
 #include "trireme/config/overrides.hpp"
+#include "trireme/mpi/collective_try.hpp"
 #include "trireme/mpi/topology.hpp"
 #include "trireme/supervise/start_signals.hpp"
 #include "trireme/supervise/stop_signals.hpp"
@@ -45,10 +46,8 @@ void refuse_lone_ranks(const mpi::Communicator& world) {
   check_launcher(by, world.size(), mpi_library());
 }
 
-int train(const mpi::Communicator& world, const TrainArguments& given,
+int train(const mpi::Communicator& world, const TrainArguments& arguments,
           std::optional<supervise::StartSignals>& start_signals) {
-  const RunFileArguments& arguments = given.run_file;
-  const std::int64_t try_steps = given.try_steps;
   const bool progress_line = world.rank() == 0 && train::rewrites_lines(train::probe_terminal());
   install_log(
       {.rank = world.rank(), .host = mpi::hostname(), .clears_line = progress_line && train::stderr_is_terminal()},
@@ -62,28 +61,32 @@ int train(const mpi::Communicator& world, const TrainArguments& given,
   }
   // A rank that is stuck before the run begins, in a file system or in a library, ends the job as one that stops later.
   std::optional<supervise::Watchdog> start;
-  const double timeout_seconds = config::read_overrides(arguments.overrides).comm.timeout_seconds;
-  start.emplace(mpi::Deadline{.timeout_seconds = timeout_seconds}, nullptr, "agreeing on the run file");
-  const config::RunConfig told = agree_on_run_file(world, arguments);
-  const double timeout = told.comm.timeout_seconds;
+  constexpr const char* reading = "reading the run file";
+  const double timeout_seconds = config::read_overrides(arguments.run_file.overrides).comm.timeout_seconds;
+  start.emplace(mpi::Deadline{.timeout_seconds = timeout_seconds}, nullptr, reading);
+  const config::RunConfig given = read_run_file(
+      world, arguments, file_progress(timeout_seconds, [&] { start->mark(reading, supervise::Watchdog::no_step); }));
+  const double timeout = given.comm.timeout_seconds;
   constexpr const char* checking = "checking the run file, the weights and the data";
   start.emplace(mpi::Deadline{.timeout_seconds = timeout}, nullptr, checking);
   const int node_ranks = world.node().size();
   std::optional<TrialDirectory> trial;
-  const std::string text = by_first_rank(
-      world, timeout,
+  const std::string text = mpi::on_first_rank(
+      world, "check the run file, the weights and the data",
       [&] {
-        if (try_steps == 0) return train::preflight(told, world.size(), node_ranks);
+        if (arguments.try_steps == 0) return train::preflight(given, world.size(), node_ranks);
         trial.emplace();
-        return train::preflight(trial_of(told, try_steps, trial->output()), world.size(), node_ranks);
+        return train::preflight(trial_of(given, arguments.try_steps, trial->output()), world.size(), node_ranks);
       },
-      [&] { start->mark(checking, supervise::Watchdog::no_step); });
-  const config::RunConfig config = train::with_common_output(config::parse_run_file(text, arguments.path), world);
+      file_progress(timeout, [&] { start->mark(checking, supervise::Watchdog::no_step); }));
+  const std::string& path = arguments.run_file.path;
+  const config::RunConfig config = train::with_common_output(config::parse_run_file(text, path), world);
   constexpr const char* comparing = "comparing the files that ranks read";
   start.emplace(mpi::Deadline{.timeout_seconds = timeout}, nullptr, comparing);
   const auto still_comparing = [&] { start->mark(comparing, supervise::Watchdog::no_step); };
-  const std::string inputs = by_first_rank(
-      world, timeout, [&] { return train::encode(train::input_paths(config)); }, still_comparing);
+  const std::string inputs = mpi::on_first_rank(
+      world, "list the files that ranks read", [&] { return train::encode(train::input_paths(config)); },
+      file_progress(timeout, still_comparing));
   train::agree_on_input_files(world, train::decode_inputs(inputs), timeout, still_comparing);
   log::debug("the run file, the weights and the data are right");
   start.emplace(mpi::Deadline{.timeout_seconds = timeout}, nullptr, "starting the libraries");
@@ -91,10 +94,10 @@ int train(const mpi::Communicator& world, const TrainArguments& given,
   log::debug("the libraries are up");
   start.reset();
   start_signals.reset();
+  const bool tries = arguments.try_steps > 0;
   const ExitCode code = train::run_training(
-      config, world,
-      {.run_file = arguments.path, .is_trial = try_steps > 0, .log_every = try_steps > 0 ? 1 : given.log_every});
-  if (trial && code == ExitCode::done) fmt::print("{}", trial_verdict(told, world.size(), trial->output()));
+      config, world, {.run_file = path, .is_trial = tries, .log_every = tries ? 1 : arguments.log_every});
+  if (trial && code == ExitCode::done) fmt::print("{}", trial_verdict(given, world.size(), trial->output()));
   return static_cast<int>(code);
 }
 

@@ -15,13 +15,12 @@
 #include <exception>
 #include <functional>
 #include <future>
-#include <new>
 #include <string>
-#include <system_error>
 #include <thread>
 #include <utility>
 
 #include "mpi/abort_state.hpp"
+#include "trireme/base/exit_report.hpp"
 #include "trireme/base/text.hpp"
 #include "trireme/mpi/mpi.hpp"
 #include "trireme/mpi/topology.hpp"
@@ -90,44 +89,6 @@ std::string answer_of(const std::function<std::string()>& more) {
   }
 }
 
-/// What a failed call of the system says about whose turn it is: who gives space to write, or memory and threads.
-ExitCode code_of(const std::error_code& error) {
-  for (const std::errc full : {std::errc::no_space_on_device, std::errc::file_too_large, std::errc::io_error})
-    if (error == full) return ExitCode::write;
-  for (const std::errc none : {std::errc::not_enough_memory, std::errc::resource_unavailable_try_again,
-                               std::errc::too_many_files_open, std::errc::too_many_files_open_in_system})
-    if (error == none) return ExitCode::environment;
-  return ExitCode::bug;
-}
-
-std::string with_remedy(const std::system_error& error) {
-  if (error.code() == std::errc::resource_unavailable_try_again)
-    return fmt::format(
-        "The system starts no more threads or processes ({}). Raise the limit (`ulimit -u`, the tasks of the job's "
-        "cgroup), or start fewer ranks on a node.",
-        error.what());
-  return fmt::format("The system refused what the program needs: {}. Raise the limits of the job (`ulimit -a`).",
-                     error.what());
-}
-
-std::string out_of_memory(std::string_view said) {
-  return fmt::format(
-      "Out of host memory: {}. Use a smaller model, batch or sequence, more ranks or nodes, or raise the limit "
-      "(`ulimit -v`, the job's --mem); `trireme plan` shows what a rank needs.",
-      said);
-}
-
-/// oneDNN, by which libtorch multiplies on CPUs, has one message for all that stops it; with shapes that libtorch gives
-/// it, that is memory.
-bool is_of_onednn(const std::exception& error) {
-  const std::string_view said = error.what();
-  return said.starts_with("could not execute a primitive") || said.starts_with("could not create a ");
-}
-
-std::string unexpected(const std::exception& error) {
-  return fmt::format("{} (unexpected: report this as a bug in Trireme)", error.what());
-}
-
 }  // namespace
 
 void print_error(std::string_view message) {
@@ -180,23 +141,8 @@ void abort_job(ExitCode code, std::string_view message, const std::function<std:
 }
 
 void abort_job_for_current_exception() {
-  try {
-    throw;
-  } catch (const Error& error) {
-    abort_job(error.code(), error.what());
-  } catch (const std::bad_alloc&) {
-    abort_job(ExitCode::environment, out_of_memory("the system gave no more"));
-  } catch (const std::system_error& error) {
-    const ExitCode code = code_of(error.code());
-    abort_job(code, code == ExitCode::bug           ? unexpected(error)
-                    : code == ExitCode::environment ? with_remedy(error)
-                                                    : error.what());
-  } catch (const std::exception& error) {
-    if (is_of_onednn(error)) abort_job(ExitCode::environment, out_of_memory(fmt::format("oneDNN {}", error.what())));
-    abort_job(ExitCode::bug, unexpected(error));
-  } catch (...) {
-    abort_job(ExitCode::bug, "An unknown exception: report this as a bug in Trireme.");
-  }
+  const ExitReport report = exit_report(std::current_exception());
+  abort_job(report.code, report.text);
 }
 
 }  // namespace trireme::mpi

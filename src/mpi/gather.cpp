@@ -1,37 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trireme/mpi/gather.hpp"
 
-#include <fmt/format.h>
-
 #include <limits>
 
 #include "mpi/await.hpp"
 #include "trireme/base/error.hpp"
-#include "trireme/mpi/broadcast.hpp"
 #include "trireme/mpi/communicator.hpp"
 #include "trireme/mpi/mpi.hpp"
 
 namespace trireme::mpi {
-namespace {
-
-constexpr std::size_t shown_failures = 4;  // a full disk says the same on every rank
-
-std::string joined(const std::vector<std::string>& texts) {
-  std::string message;
-  std::size_t failed = 0;
-  std::string before;
-  for (std::size_t rank = 0; rank < texts.size(); ++rank) {
-    if (texts[rank].empty()) continue;
-    if (texts[rank] == before) continue;
-    before = texts[rank];
-    if (++failed <= shown_failures) message += fmt::format("{}rank {}: {}", message.empty() ? "" : "; ", rank, before);
-  }
-  if (failed > shown_failures) message += fmt::format("; and {} more", failed - shown_failures);
-  return message;
-}
-
-}  // namespace
-
 std::vector<std::string> gather_texts(const Communicator& communicator, const std::string& text) {
   const bool root = communicator.rank() == 0;
   const auto ranks = static_cast<std::size_t>(communicator.size());
@@ -72,11 +49,6 @@ std::uint64_t sum_words(const Communicator& communicator, std::uint64_t word) {
   await(communicator, MPI_Iallreduce(MPI_IN_PLACE, &word, 1, MPI_UINT64_T, MPI_SUM, communicator.handle(), &request),
         request, "sum words");
   return word;
-}
-
-std::string agree_on_failure(const Communicator& communicator, const std::string& failure) {
-  if (!any_rank(communicator, !failure.empty())) return {};
-  return broadcast_text(communicator, joined(gather_texts(communicator, failure)));
 }
 
 }  // namespace trireme::mpi

@@ -19,8 +19,8 @@
 #include "trireme/base/log.hpp"
 #include "trireme/checkpoint/directory.hpp"
 #include "trireme/mpi/broadcast.hpp"
+#include "trireme/mpi/collective_try.hpp"
 #include "trireme/mpi/gather.hpp"
-#include "trireme/mpi/together.hpp"
 #include "trireme/mpi/topology.hpp"
 #include "trireme/train/save/checkpointing.hpp"
 
@@ -90,11 +90,11 @@ void check_checkpoint_directory(const config::RunConfig& config, const mpi::Comm
   const std::string nonce = new_run_id(world);
   const std::string path = directory + "/.node-check-" + nonce;
   std::optional<Marker> marker;
-  mpi::together(world, [&] {
+  mpi::collective_try(world, "make a file in checkpoint.directory", [&] {
     if (world.rank() == 0) marker.emplace(path, nonce);
   });
   const mpi::FileView view = mpi::probe_file_view(world);
-  mpi::together(world, [&] {
+  mpi::collective_try(world, "check checkpoint.directory", [&] {
     if (view.place > 0 || view.of_first_rank) return;
     if (!appears(path, nonce))
       throw WriteError(fmt::format(

@@ -20,8 +20,8 @@
 #include "trireme/data/token_file.hpp"
 #include "trireme/huggingface/huggingface.hpp"
 #include "trireme/mpi/broadcast.hpp"
+#include "trireme/mpi/collective_try.hpp"
 #include "trireme/mpi/gather.hpp"
-#include "trireme/mpi/together.hpp"
 #include "trireme/mpi/topology.hpp"
 
 namespace trireme::train {
@@ -166,7 +166,7 @@ void agree_on_input_files(const mpi::Communicator& world, const std::vector<Inpu
     if (!mismatch.empty()) failure = error_of(inputs[i].kind, mismatch);
   }
   const std::uint64_t failed = mpi::sum_words(world, failure ? 1 : 0);
-  mpi::together(world, [&] {
+  mpi::collective_try(world, "compare the files that ranks read", [&] {
     if (!failure) return;
     throw Error(failure->code(), failed == 1 ? failure->what()
                                              : fmt::format("{} {} ranks found a difference.", failure->what(), failed));

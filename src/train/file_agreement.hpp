@@ -46,8 +46,8 @@ struct FileDigest {
 /// Describes how a rank's copy of a file differs from the first rank's; empty when they are equal.
 [[nodiscard]] std::string copy_mismatch(const InputPath& input, const FileDigest& here, const FileDigest& first_rank);
 
-/// Compares files across nodes: ranks that see the same files share the reading. Throws SharedError (exit code 3 or 4)
-/// naming rank, node and file where a rank's copy differs from rank 0's or cannot be read. While any rank reads on,
+/// Compares files across nodes: ranks that see the same files share the reading. Throws CollectiveError (exit code 3 or
+/// 4) naming rank, node and file where a rank's copy differs from rank 0's or cannot be read. While any rank reads on,
 /// `mark` is called on every rank several times in `timeout_seconds`. inputs: equal on all ranks. Collective over
 /// `world`, the whole job.
 void agree_on_input_files(const mpi::Communicator& world, const std::vector<InputPath>& inputs, double timeout_seconds,

@@ -5,8 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "trireme/mpi/broadcast.hpp"
-#include "trireme/mpi/together.hpp"
+#include "trireme/mpi/collective_try.hpp"
 
 namespace trireme::train {
 namespace {
@@ -36,15 +35,16 @@ std::vector<data::TokenPlace> decode(const std::string& text) {
 
 data::Datasets open_tokens(const mpi::Communicator& world, const config::Data& data, data::Split split,
                            std::int64_t vocab_size) {
-  std::vector<data::TokenPlace> places;
-  mpi::together(world, [&] {
-    if (world.rank() != 0) return;
+  const auto find_all = [&] {
+    std::vector<data::TokenPlace> found;
     for (const config::TokenSource& source : data::sources_of(data, split))
-      places.push_back(data::find_token_file(source.path, data.format));
-  });
-  places = decode(mpi::broadcast_text(world, encode(places)));
+      found.push_back(data::find_token_file(source.path, data.format));
+    return encode(found);
+  };
+  const std::vector<data::TokenPlace> places = decode(mpi::on_first_rank(world, "find the token files", find_all));
   data::Datasets datasets;
-  mpi::together(world, [&] { datasets = data::open_split(data, split, vocab_size, places); });
+  mpi::collective_try(world, "open the token files",
+                      [&] { datasets = data::open_split(data, split, vocab_size, places); });
   return datasets;
 }
 

@@ -32,8 +32,8 @@
 #include "trireme/checkpoint/load/first_parameters.hpp"
 #include "trireme/device/allocator.hpp"
 #include "trireme/mpi/abort.hpp"
+#include "trireme/mpi/collective_try.hpp"
 #include "trireme/mpi/gather.hpp"
-#include "trireme/mpi/together.hpp"
 #include "trireme/optim/learning_rate.hpp"
 #include "trireme/planner/advice.hpp"
 #include "trireme/supervise/hang_reports.hpp"
@@ -238,7 +238,7 @@ ExitCode run_training(const config::RunConfig& given, const mpi::Communicator& w
 
   DirectoryLocks locks;
   Stopping stopping(config, supervision.world(), stop_command(environment.batch_job));
-  mpi::together(supervision.world(), [&] {
+  mpi::collective_try(supervision.world(), "lock the output directory", [&] {
     if (!first_rank) return;
     locks.take(config);
     if (saves_checkpoints(config))
@@ -269,7 +269,7 @@ ExitCode run_training(const config::RunConfig& given, const mpi::Communicator& w
       stopping.tell(*emergency);
     }
     return loop.run(state);
-  } catch (const mpi::SharedError&) {
+  } catch (const mpi::CollectiveError&) {
     throw;  // on all ranks alike, before the first step
   } catch (...) {
     mpi::abort_job_for_current_exception();  // here, while lanes run: ending them would wait for the other ranks

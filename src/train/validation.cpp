@@ -16,8 +16,7 @@
 #include "trireme/base/log.hpp"
 #include "trireme/base/seconds.hpp"
 #include "trireme/config/validation_sets.hpp"
-#include "trireme/mpi/gather.hpp"
-#include "trireme/mpi/together.hpp"
+#include "trireme/mpi/collective_try.hpp"
 
 namespace trireme::train {
 
@@ -30,7 +29,7 @@ void Validation::open() {
          .files = open_tokens(supervision_.world(), data, data::Split::validation, config_.model.vocab_size)});
   }
   if (!config_.checkpoint.keep_best) return;
-  mpi::together(supervision_.world(), [&] {
+  mpi::collective_try(supervision_.world(), "identify the validation files", [&] {
     if (supervision_.world().rank() == 0) best_over_ = identify(*config_.checkpoint.keep_best);
   });
 }
@@ -53,12 +52,13 @@ std::string Validation::identify(const std::string& name) const {
 std::optional<data::StepBatch> Validation::read_together(data::BatchReader& reader, std::string& failure) const {
   std::optional<data::StepBatch> batch;
   try {
-    batch = reader.next();
-  } catch (const DataError& error) {
+    mpi::collective_try(supervision_.world(), "read an evaluation batch", [&] { batch = reader.next(); });
+    return batch;
+  } catch (const mpi::CollectiveError& error) {
+    if (error.code() != ExitCode::data) throw Error(error.code(), error.what());
     failure = error.what();
+    return std::nullopt;
   }
-  failure = mpi::agree_on_failure(supervision_.world(), failure);
-  return failure.empty() ? std::move(batch) : std::nullopt;
 }
 
 Job::Evaluation Validation::evaluate(const Set& set, std::int64_t step, std::string& failure) {

@@ -183,11 +183,11 @@ contexts() {
 }
 sed 's/^seq_len = 32/seq_len = 16/; s/^lr = 1e-2/lr = 0.5/' run.toml >other.toml
 contexts run.toml other.toml
-expect_end 2 "data.seq_len = 32 on rank 0, 16 on rank 1" "optimizer.lr = 0.01 on rank 0, 0.5 on rank 1" "run.toml" "other.toml"
+expect_end 2 "do not agree on the command line" "rank 0 has \`trireme train run.toml\`" "other.toml\`"
 contexts run.toml "run.toml --set train.steps=7"
-expect_end 2 "train.steps = 6 on rank 0, 7 on rank 1"
+expect_end 2 "rank 0 has \`\`" "has \`--set train.steps=7\`"
 contexts run.toml nowhere.toml
-expect_end 2 "[rank 1 on " "nowhere.toml"
+expect_end 2 "run.toml" "nowhere.toml"
 expect_no_output
 contexts "run.toml --set train.steps=2 --set batch.global=18 --set batch.micro=3" "./run.toml --set train.steps=2 --set batch.global=18 --set batch.micro=3"
-expect_done  # other words for the same
+expect_done  # the same path

@@ -125,7 +125,7 @@ rm -rf out
 SLURM_JOB_ID=12 SLURM_JOB_NODELIST='n[1-2]' SLURM_RESTART_COUNT=3 SLURM_CPUS_ON_NODE=1 job 2 train run.toml
 expect_done
 grep -q '^job      Slurm 12 on n\[1-2\], restart 3$' out.txt || fail "the banner does not name the job"
-grep -q "warning .*rank 0: .*2 ranks of 1 thread need 2 cores, the job has 1 there" err.txt || fail "no warning of few cores"
+grep -q "warning .*2 ranks of 1 thread need 2 cores, the job has 1 there" err.txt || fail "no warning of few cores"
 json_check 'assert all(r["restart_count"] == 3 for r in rows)' out/metrics.jsonl
 
 # A GPU that is not there, or is hidden, is refused before anything is written.

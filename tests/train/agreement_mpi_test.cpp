@@ -4,6 +4,7 @@
 // kept for the next job, without harm to the file of one that does the same.
 //
 // ranks: 2 3
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -19,6 +20,7 @@
 #include "trireme/base/error.hpp"
 #include "trireme/base/fault.hpp"
 #include "trireme/base/io/file.hpp"
+#include "trireme/mpi/collective_try.hpp"
 
 namespace trireme::train {
 namespace {
@@ -35,8 +37,8 @@ class Agreement : public testing::Test {
     std::string message;
     try {
       agree_on_build_and_places(world_, mesh, DpRank{world_.rank()});
-    } catch (const ConfigError& error) {
-      message = std::string("2 ") + error.what();
+    } catch (const mpi::CollectiveError& error) {
+      message = fmt::format("{} {}", static_cast<int>(error.code()), error.what());
     } catch (const EnvironmentError& error) {
       message = std::string("5 ") + error.what();
     }

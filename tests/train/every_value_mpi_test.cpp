@@ -27,7 +27,7 @@
 #include "trireme/config/options.hpp"
 #include "trireme/model/no_decay.hpp"
 #include "trireme/mpi/broadcast.hpp"
-#include "trireme/mpi/together.hpp"
+#include "trireme/mpi/collective_try.hpp"
 #include "trireme/planner/choose.hpp"
 #include "trireme/planner/pipeline.hpp"
 #include "trireme/planner/time/predict.hpp"
@@ -104,15 +104,12 @@ class EveryValue : public testing::Test {
 
   /// Trains on all ranks; refused where the start is.
   Verdict train(const config::RunConfig& config) {
-    std::string text;
     try {
-      mpi::together(world_, [&] {
-        if (world_.rank() == 0) text = preflight(config, world_.size(), world_.size());
-      });
-      const config::RunConfig effective =
-          config::parse_run_file(mpi::broadcast_text(world_, std::move(text)), "effective");
+      const std::string text = mpi::on_first_rank(world_, "check the run file",
+                                                  [&] { return preflight(config, world_.size(), world_.size()); });
+      const config::RunConfig effective = config::parse_run_file(text, "effective");
       EXPECT_EQ(run_training(effective, world_), ExitCode::done);
-    } catch (const mpi::SharedError& error) {
+    } catch (const mpi::CollectiveError& error) {
       return {.message = (error.code() == ExitCode::environment ? environment : "") + error.what()};
     } catch (const EnvironmentError& error) {  // on all ranks alike
       return {.message = environment + error.what()};

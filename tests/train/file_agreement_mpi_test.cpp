@@ -20,7 +20,7 @@
 #include "trireme/base/io/file.hpp"
 #include "trireme/huggingface/huggingface.hpp"
 #include "trireme/mpi/broadcast.hpp"
-#include "trireme/mpi/together.hpp"
+#include "trireme/mpi/collective_try.hpp"
 #include "trireme/mpi/topology.hpp"
 
 namespace trireme::train::file_agreement_mpi_test {
@@ -104,13 +104,10 @@ class FileAgreement : public testing::Test {
   /// The exit code, 0 for none, and the message, alike on all ranks.
   std::string outcome() {
     try {
-      std::string list;
-      mpi::together(world_, [&] {
-        if (world_.rank() == 0) list = encode(input_paths(config_));
-      });
-      agree_on_input_files(world_, decode_inputs(mpi::broadcast_text(world_, list)), 1e-6, [] {});
+      const std::string list = mpi::on_first_rank(world_, "list files", [&] { return encode(input_paths(config_)); });
+      agree_on_input_files(world_, decode_inputs(list), 1e-6, [] {});
       return "0";
-    } catch (const mpi::SharedError& error) {
+    } catch (const mpi::CollectiveError& error) {
       EXPECT_EQ(mpi::broadcast_text(world_, error.what()), error.what());
       return std::to_string(static_cast<int>(error.code())) + " " + error.what();
     }

@@ -26,7 +26,7 @@ void print_error(std::string_view message);
 /// and where ranks do not see each other's processes (a container each).
 [[nodiscard]] std::string ended_ranks();
 
-/// `message` for any exception: an Error's code and text, everything else as a bug.
+/// Ends the job with the `exit_report` of the exception that is being handled.
 [[noreturn]] void abort_job_for_current_exception();
 
 /// Waits for the end of the job that another rank, or another thread, is about to call for.

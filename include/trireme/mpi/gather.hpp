@@ -12,10 +12,6 @@ class Communicator;
 /// Every rank's text, by rank, on rank 0; nothing elsewhere. Collective over `communicator`.
 [[nodiscard]] std::vector<std::string> gather_texts(const Communicator& communicator, const std::string& text);
 
-/// Failures of all ranks as one message that is the same on every rank; empty when every rank gave an empty
-/// `failure`. So all ranks fail together. Collective over `communicator`.
-[[nodiscard]] std::string agree_on_failure(const Communicator& communicator, const std::string& failure);
-
 /// Whether `flag` is set on any rank. Collective over `communicator`.
 [[nodiscard]] bool any_rank(const Communicator& communicator, bool flag);
 

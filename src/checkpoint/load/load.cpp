@@ -4,8 +4,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <new>
-
 #include "checkpoint/load/share.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/base/fault.hpp"
@@ -18,29 +16,6 @@
 
 namespace trireme::checkpoint {
 namespace {
-
-/// Runs `work`; when it failed on any rank, all throw alike: Damaged when bytes are missing or not what was written,
-/// ReadError when any rank could not read. Collective.
-template <class Work>
-void together(const mpi::Communicator& world, Work&& work) {
-  std::string failure;
-  bool unreadable = false;
-  try {
-    work();
-  } catch (const CheckpointError& error) {
-    failure = error.what();
-  } catch (const std::bad_alloc&) {
-    failure = "no memory to read the checkpoint (ENOMEM): nothing was changed; give the job more memory";
-    unreadable = true;
-  } catch (const std::exception& error) {
-    failure = error.what();
-    unreadable = true;
-  }
-  const std::string said = mpi::agree_on_failure(world, failure);
-  if (said.empty()) return;
-  if (mpi::any_rank(world, unreadable)) throw io::ReadError(said);
-  throw Damaged(said);
-}
 
 void read_shards(Reader& reader, const Shards& shards) {
   for (const Quantity quantity : all_quantities)
@@ -72,12 +47,13 @@ void check_digest(const mpi::Communicator& world, const std::string& path, const
   const std::uint64_t all = mpi::sum_words(world, mine);
   const bool as_saved = request.digest_of >= 0 && mine == part.digest;
   const bool right = as_saved || all == part.digest_of_replica * static_cast<std::uint64_t>(shards.mesh.replicate);
-  const std::string said = mpi::agree_on_failure(
-      world, right ? ""
-                   : fmt::format("{}: the values restored are not those that were saved, though every checksum "
-                                 "fits: the memory of this node, or of the one that saved, is not reliable",
-                                 path));
-  if (!said.empty()) throw Damaged(said);
+  read_collectively(world, "compare digests", [&] {
+    if (!right)
+      throw CheckpointError(
+          fmt::format("{}: the values restored are not those that were saved, though every checksum fits: the memory "
+                      "of this node, or of the saving node, is not reliable",
+                      path));
+  });
 }
 
 /// Every parameter's shape by its name.
@@ -103,7 +79,7 @@ void check_model(const std::string& path, const Manifest& manifest, const model:
 
 Manifest load(const mpi::Communicator& world, const std::string& path, const Shards& shards) {
   Manifest whole;
-  together(world, [&] {
+  read_collectively(world, "open the checkpoint", [&] {
     if (world.rank() == 0) whole = open_checkpoint(path);
   });
   Manifest manifest = share_head(world, whole);
@@ -113,7 +89,7 @@ Manifest load(const mpi::Communicator& world, const std::string& path, const Sha
   Part part = share_part(world, whole, request, shards);
   manifest.files = std::move(part.files);
   whole = {};
-  together(world, [&] {
+  read_collectively(world, "read the checkpoint", [&] {
     (void)fault::point("load.read");
     Reader reader(path, manifest);
     read_shards(reader, shards);

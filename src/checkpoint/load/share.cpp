@@ -34,7 +34,7 @@ std::uint64_t digest_of_replica(const Manifest& manifest) {
 }
 
 /// The slices at `places`, each once, in their datasets and files.
-std::vector<SavedFile> saved_files(std::vector<Place> places) {
+std::vector<SavedFile> files_with(std::vector<Place> places) {
   const auto key = [](const Place& place) { return std::tuple(place.file, place.dataset, place.slice); };
   std::ranges::sort(places, {}, key);
   const auto repeated = std::ranges::unique(places, {}, key);
@@ -103,7 +103,7 @@ Part Parts::of(const Request& request) const {
       const std::vector<Place> some = places_.of(quantity, piece.parameter, piece.hyperslab);
       places.insert(places.end(), some.begin(), some.end());
     }
-  part.files = saved_files(std::move(places));
+  part.files = files_with(std::move(places));
   return part;
 }
 

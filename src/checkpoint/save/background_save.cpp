@@ -10,7 +10,7 @@
 #include "trireme/base/log.hpp"
 #include "trireme/base/seconds.hpp"
 #include "trireme/device/allocator.hpp"
-#include "trireme/mpi/gather.hpp"
+#include "trireme/mpi/collective_try.hpp"
 
 namespace trireme::checkpoint {
 namespace {
@@ -37,28 +37,27 @@ bool BackgroundSave::start(const Shards& shards, const State& state, const SaveO
   invariant(!started(), "one save at a time");
   if (no_memory_) return false;
   const auto begin = Clock::now();
-  std::string failure;
-  if (!staging_) try {
-      staging_.emplace(shards, ranks_on_node_);
-    } catch (const EnvironmentError& error) {
-      failure = error.what();
-    }
-  if (waits_for_saves(failure)) return false;
+  const auto allocate = [&] {
+    if (!staging_) staging_.emplace(shards, ranks_on_node_);
+  };
+  if (!all_can("allocate the copy of the state", allocate)) return false;
   staging_->copy(shards);
   running_ = std::make_unique<Running>();
   running_->end = {.step = state.step, .saved = {}, .stall_seconds = seconds_since(begin), .failure = {}};
   // On a rank that has no thread left the save would wait forever: none begins before all have one.
   std::promise<bool> every_rank_has_one;
-  try {
-    (void)fault::point("ckpt.thread");
-    running_->thread = std::jthread(
-        [this, copy = staging_->shards(shards), state, options, begin, go = every_rank_has_one.get_future()]() mutable {
-          if (told(go)) write(copy, state, options, begin);
-        });
-  } catch (const std::exception& error) {
-    failure = fmt::format("no thread can be started ({}); raise ulimit -u or ulimit -v", error.what());
-  }
-  if (waits_for_saves(failure)) {
+  const auto start_thread = [&] {
+    try {
+      (void)fault::point("ckpt.thread");
+      running_->thread = std::jthread([this, copy = staging_->shards(shards), state, options, begin,
+                                       go = every_rank_has_one.get_future()]() mutable {
+        if (told(go)) write(copy, state, options, begin);
+      });
+    } catch (const std::exception& error) {
+      throw EnvironmentError(fmt::format("no thread can be started ({}); raise ulimit -u or ulimit -v", error.what()));
+    }
+  };
+  if (!all_can("start a thread for the save", start_thread)) {
     every_rank_has_one.set_value(false);
     running_.reset();  // joins
     return false;
@@ -67,14 +66,19 @@ bool BackgroundSave::start(const Shards& shards, const State& state, const SaveO
   return true;
 }
 
-bool BackgroundSave::waits_for_saves(const std::string& failure) {
-  const std::string said = mpi::agree_on_failure(world_, failure);
-  if (said.empty()) return false;
-  staging_.reset();
-  device::trim();  // for the libraries that allocate beside the cache
-  no_memory_ = true;
-  if (world_.rank() == 0) log::warning("checkpoint.async: the training waits for its saves: " + said);
-  return true;
+bool BackgroundSave::all_can(std::string_view what, const std::function<void()>& prepare) {
+  try {
+    mpi::collective_try(world_, what, prepare);
+    return true;
+  } catch (const mpi::CollectiveError& error) {
+    if (error.code() != ExitCode::environment) throw Error(error.code(), error.what());
+    staging_.reset();
+    device::trim();  // libraries allocate outside the cache
+    no_memory_ = true;
+    if (world_.rank() == 0)
+      log::warning(fmt::format("checkpoint.async: the training waits for its saves: {}", error.what()));
+    return false;
+  }
 }
 
 void BackgroundSave::write(const Shards& copy, const State& state, const SaveOptions& options,

@@ -2,39 +2,16 @@
 #include "checkpoint/save/group_file.hpp"
 
 #include <cstring>
-#include <exception>
 
 #include "base/io/disk_space.hpp"
 #include "checkpoint/save/fill_file.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/mpi/broadcast.hpp"
+#include "trireme/mpi/collective_try.hpp"
 #include "trireme/mpi/gather.hpp"
 
 namespace trireme::checkpoint {
 namespace {
-
-template <class Work>
-std::exception_ptr failure_of(Work&& work) {
-  try {
-    work();
-  } catch (const std::exception&) {
-    return std::current_exception();
-  }
-  return nullptr;
-}
-
-/// Throws on every rank when any had a failure: there its own. Collective.
-void settle(const mpi::Communicator& group, const std::exception_ptr& failure) {
-  if (!mpi::any_rank(group, failure != nullptr)) return;
-  if (failure) std::rethrow_exception(failure);
-  throw FailedElsewhere();
-}
-
-/// One step without messages; the next one begins when it succeeded on all ranks. Collective.
-template <class Work>
-void step(const mpi::Communicator& group, Work&& work) {
-  settle(group, failure_of(work));
-}
 
 /// Space for the first `bytes` bytes of a file that is there.
 void reserve(const std::string& name, std::int64_t bytes) {
@@ -87,7 +64,7 @@ WrittenFile write_group_file(const mpi::Communicator& group, const std::string& 
   SavedFile saved{.pipeline_rank = shards.at.pipeline, .tensor_rank = shards.at.tensor, .datasets = {}};
   std::string name;
   std::vector<PlannedDataset> planned;
-  step(group, [&] {
+  mpi::collective_try(group, "lay out a shared file", [&] {
     const Writers writers = writers_of(shards.mesh, shards.dp_rank(), ranks_per_file);
     saved.dp_rank = writers.first;
     saved.path = shard_path(shards.mesh, shards.at.pipeline, writers.first, shards.at.tensor);
@@ -97,9 +74,9 @@ WrittenFile write_group_file(const mpi::Communicator& group, const std::string& 
   });
   share_offsets(group, planned);
   // Each asks for itself: ranks of several nodes may have several limits.
-  step(group, [&] { reserve(name, io::status_of(name).bytes); });
+  mpi::collective_try(group, "reserve space in a shared file", [&] { reserve(name, io::status_of(name).bytes); });
   std::vector<WrittenChunk> chunks;
-  step(group, [&] { chunks = fill(name, shards, planned, meanwhile); });
+  mpi::collective_try(group, "fill a shared file", [&] { chunks = fill(name, shards, planned, meanwhile); });
   gather_checksums(group, saved.dp_rank, planned);
   if (first) return described(path, std::move(saved), planned, std::move(chunks));
   WrittenFile written{.first = false, .saved = std::move(saved), .datasets = {}, .chunks = std::move(chunks)};

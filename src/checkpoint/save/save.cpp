@@ -26,6 +26,8 @@
 #include "trireme/base/io/regular_file.hpp"
 #include "trireme/base/log.hpp"
 #include "trireme/checkpoint/directory.hpp"
+#include "trireme/checkpoint/read_collectively.hpp"
+#include "trireme/mpi/collective_try.hpp"
 #include "trireme/mpi/gather.hpp"
 
 namespace trireme::checkpoint {
@@ -59,8 +61,8 @@ class Save {
   }
 
   Saved operator()() {
-    first_rank([&] { make_directories(); });
-    every_rank([] { (void)fault::point("ckpt.stage"); });
+    first_rank("make the directories of a checkpoint", [&] { make_directories(); });
+    every_rank("begin a checkpoint", [] { (void)fault::point("ckpt.stage"); });
     std::uint64_t digest = 0;
     write_shards([&] { digest = shard_digest(shards_); });
     std::vector<std::string> files =
@@ -71,47 +73,33 @@ class Save {
       std::from_chars(text.data(), text.data() + text.size(), word);
     }
     const std::int64_t data = data_bytes(shards_);
-    every_rank([&] {
+    every_rank("check a checkpoint", [&] {
       if (written_.first) check_file(temporary_, written_.saved);
       if (world_.rank() == 0) finish(files);
     });
-    first_rank([&] { commit(); });
+    first_rank("commit a checkpoint", [&] { commit(); });
     if (!alone_) make_way();
     return {.path = final_, .bytes = Bytes{data}};
   }
 
  private:
-  /// Runs `work`; afterwards all ranks know whether it failed on any, and throw alike.
+  /// Runs `work` on every rank; where it fails on any, all throw the same WriteError.
   template <class Work>
-  void every_rank(Work&& work) {
-    settle(failure_of(work));
+  void every_rank(std::string_view what, Work&& work) try {
+    mpi::collective_try(world_, what, work);
+  } catch (const mpi::CollectiveError& error) {
+    throw not_saved(error.what());
   }
-  template <class Work>
-  std::string failure_of(Work&& work) {
-    try {
-      work();
-    } catch (const FailedElsewhere&) {
-      return "";  // that rank says why
-    } catch (const CheckpointError& damage) {
-      damaged_ = true;
-      return damage.what();
-    } catch (const std::exception& error) {
-      return error.what();
-    }
-    return "";
-  }
-  void settle(const std::string& failure) {
-    const std::string said = mpi::agree_on_failure(world_, failure);
-    if (said.empty()) return;
+  WriteError not_saved(std::string_view why) const {
     std::error_code ignored;
     if (temporary_is_ours_) fs::remove_all(temporary_, ignored);
-    throw WriteError(alone_ ? fmt::format("{} was not written: {}", final_, said)
-                            : fmt::format("the checkpoint of step {} was not saved; earlier ones are unchanged: {}",
-                                          manifest_.state.step, said));
+    return WriteError(alone_ ? fmt::format("{} was not written: {}", final_, why)
+                             : fmt::format("the checkpoint of step {} was not saved; earlier ones are unchanged: {}",
+                                           manifest_.state.step, why));
   }
   template <class Work>
-  void first_rank(Work&& work) {
-    every_rank([&] {
+  void first_rank(std::string_view what, Work&& work) {
+    every_rank(what, [&] {
       if (world_.rank() == 0) work();
     });
   }
@@ -158,17 +146,14 @@ class Save {
 
   /// One file a rank, or one a group.
   void write_shards(const Meanwhile& meanwhile) {
-    std::string failure;
-    if (options_.ranks_per_file == 1) {
-      failure = failure_of([&] { written_ = write_shard_file(temporary_, shards_, meanwhile); });
-    } else {
-      const Writers writers = writers_of(shards_.mesh, shards_.dp_rank(), options_.ranks_per_file);
-      const int first_rank = shards_.mesh.rank_of({.pipeline = shards_.at.pipeline, .tensor = shards_.at.tensor}).value;
-      const mpi::Communicator group = world_.split(first_rank + writers.first * shards_.mesh.tensor, shards_.dp_rank());
-      failure = failure_of(
-          [&] { written_ = write_group_file(group, temporary_, shards_, options_.ranks_per_file, meanwhile); });
-    }
-    settle(failure);
+    constexpr std::string_view what = "write a checkpoint";
+    if (options_.ranks_per_file == 1)
+      return every_rank(what, [&] { written_ = write_shard_file(temporary_, shards_, meanwhile); });
+    const Writers writers = writers_of(shards_.mesh, shards_.dp_rank(), options_.ranks_per_file);
+    const int first_rank = shards_.mesh.rank_of({.pipeline = shards_.at.pipeline, .tensor = shards_.at.tensor}).value;
+    const mpi::Communicator group = world_.split(first_rank + writers.first * shards_.mesh.tensor, shards_.dp_rank());
+    every_rank(what,
+               [&] { written_ = write_group_file(group, temporary_, shards_, options_.ranks_per_file, meanwhile); });
   }
 
   /// Removes what is older than `keep`, when every rank has read from the disk that the new one is what it wrote. When
@@ -183,20 +168,17 @@ class Save {
         log::warning(fmt::format("no older checkpoint is removed: {}", error.what()));
       }
     if (!mpi::any_rank(world_, !old.empty())) return;
-    damaged_ = false;
-    const std::string failure = failure_of([&] {
-      if (first) (void)open_manifest(final_);
-      read_back(final_, written_);
-    });
-    const std::string said = mpi::agree_on_failure(world_, failure);
-    if (!said.empty()) {
-      if (mpi::any_rank(world_, !failure.empty() && !damaged_))
-        throw io::ReadError(
-            fmt::format("{} was written, but could not be read back, and no other checkpoint was removed: "
-                        "{}",
-                        final_, said));
+    try {
+      read_collectively(world_, "read a checkpoint back", [&] {
+        if (first) (void)open_manifest(final_);
+        read_back(final_, written_);
+      });
+    } catch (const Damaged& damage) {
       if (first) remove_checkpoint(final_);
-      settle(failure);
+      throw not_saved(damage.what());
+    } catch (const io::ReadError& error) {
+      throw io::ReadError(fmt::format(
+          "{} was written, but could not be read back, and no other checkpoint was removed: {}", final_, error.what()));
     }
     for (const std::string& path : old) remove_checkpoint(path);
   }
@@ -238,7 +220,6 @@ class Save {
   WrittenFile written_;
   io::Descriptor lock_;             ///< on `temporary_`, where it is no run's
   bool temporary_is_ours_ = false;  ///< on the first rank
-  bool damaged_ = false;            ///< what was read on this rank is not what was written
 };
 
 }  // namespace

@@ -18,7 +18,6 @@
 #include "cli/commands.hpp"
 #include "cli/doctor/calibrate.hpp"
 #include "cli/doctor/probe.hpp"
-#include "cli/start/by_first_rank.hpp"
 #include "cli/start/front_page.hpp"
 #include "cli/start/libraries.hpp"
 #include "cli/start/with_mpi.hpp"
@@ -26,6 +25,7 @@
 #include "trireme/base/error.hpp"
 #include "trireme/base/io/atomic_file.hpp"
 #include "trireme/base/io/file.hpp"
+#include "trireme/mpi/collective_try.hpp"
 
 namespace trireme::cli {
 namespace {
@@ -103,12 +103,11 @@ std::string free_name(const std::string& path) {
 }
 
 int measure(const mpi::Communicator& world, const std::string& output) {
-  constexpr double timeout_seconds = 600;
-  const auto by_first = [&](const auto& work) { return by_first_rank(world, timeout_seconds, work, [] {}); };
-  const std::string path = by_first([&] { return free_name(output); });
+  const std::string path =
+      mpi::on_first_rank(world, "check the name of the machine file", [&] { return free_name(output); });
   const Libraries libraries(world, 0);
   const planner::Machine machine = measure_machine(world);
-  (void)by_first([&] {
+  (void)mpi::on_first_rank(world, "write the machine file", [&] {
     (void)planner::parse_machine(planner::print_machine(machine), path);
     io::AtomicFile file(path);
     file.write(planner::print_machine(machine));

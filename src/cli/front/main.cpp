@@ -16,7 +16,6 @@
 #include <cstring>
 #include <exception>
 #include <filesystem>
-#include <new>
 #include <span>
 #include <string_view>
 #include <system_error>
@@ -30,6 +29,7 @@
 #include "cli/start/train_arguments.hpp"
 #include "cli/this_build.hpp"
 #include "trireme/base/error.hpp"
+#include "trireme/base/exit_report.hpp"
 #include "trireme/base/text.hpp"
 #include "trireme/config/load.hpp"
 #include "trireme/huggingface/complete_model.hpp"
@@ -184,11 +184,6 @@ int run(int argc, char** argv) {
   return 0;
 }
 
-int ended(ExitCode code, std::string_view message) {
-  fmt::print(stderr, "trireme: error: {}\n", printable_lines(message));
-  return static_cast<int>(code);
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -198,11 +193,9 @@ int main(int argc, char** argv) {
     const char* level = std::getenv("TRIREME_LOG");
     cli::install_log({}, level == nullptr ? "" : level);
     return run(argc, argv);
-  } catch (const Error& error) {
-    return ended(error.code(), error.what());
-  } catch (const std::bad_alloc&) {
-    return ended(ExitCode::environment, "Out of host memory: the system gave no more.");
-  } catch (const std::exception& error) {
-    return ended(ExitCode::bug, fmt::format("{} (unexpected: report this as a bug in Trireme)", error.what()));
+  } catch (...) {
+    const ExitReport report = exit_report(std::current_exception());
+    fmt::print(stderr, "trireme: error: {}\n", printable_lines(report.text));
+    return static_cast<int>(report.code);
   }
 }

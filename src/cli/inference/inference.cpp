@@ -9,7 +9,7 @@
 #include "trireme/base/log.hpp"
 #include "trireme/checkpoint/load/first_parameters.hpp"
 #include "trireme/config/names.hpp"
-#include "trireme/mpi/together.hpp"
+#include "trireme/mpi/collective_try.hpp"
 #include "trireme/train/save/checkpointing.hpp"
 #include "trireme/train/setup/compute_device.hpp"
 
@@ -95,7 +95,7 @@ std::unique_ptr<train::Job> open_model(const config::RunConfig& config, const mp
   const train::ComputeDevice on = chosen_device(config, world);
   auto job = std::make_unique<train::Job>(config, world,
                                           train::JobOptions{.device = on.device, .link = on.link, .trains = false});
-  mpi::together(world, [&] {
+  mpi::collective_try(world, "check the weights", [&] {
     if (world.rank() == 0) checkpoint::check_weights(job->config(), job->model());
   });
   job->store().fill(checkpoint::first_parameters(job->config(), world, train::shards_of(*job)));

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "trireme/base/error.hpp"
+#include "trireme/base/exit_report.hpp"
 
 /// The page of `trireme --help`: the name and meaning of every command, in order.
 namespace trireme::cli {
@@ -56,13 +57,9 @@ inline void describe_program(CLI::App& app, const std::string& version) {
       "  mpirun -n 4 --bind-to none trireme train inputs/quickstart.toml\n"
       "  trireme generate runs/quickstart/export --prompt \"In the beginning\"\n\n"
       "`trireme COMMAND --help` describes a command; `trireme train --help` lists every key of the run file.\n\n";
-  constexpr const char* exit_codes =
-      "Exit codes: 0 done, 1 a bug in Trireme, 2 usage or run file, 3 token files, 4 checkpoints and weights,\n"
-      "5 environment (MPI, libraries, memory), 6 numerics, 7 a hang, 8 failed writes, 75 saved on a signal (requeue),\n"
-      "128+n signals.";
   app.description(about);
   app.require_subcommand(1);
-  app.footer(std::string(first_steps) + exit_codes);
+  app.footer(std::string(first_steps) + "Exit codes:\n" + exit_code_table());
   app.set_version_flag("--version", version);
 }
 

@@ -11,9 +11,9 @@
 #include "cli/start/launcher.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/mpi/abort.hpp"
+#include "trireme/mpi/collective_try.hpp"
 #include "trireme/mpi/mpi.hpp"
 #include "trireme/mpi/session.hpp"
-#include "trireme/mpi/together.hpp"
 
 namespace trireme::cli {
 namespace {
@@ -44,7 +44,7 @@ int with_mpi(const std::function<int(const mpi::Communicator& world)>& body) {
   const mpi::Session session(nullptr, nullptr);
   try {
     return body(session.world());
-  } catch (const mpi::SharedError& error) {
+  } catch (const mpi::CollectiveError& error) {
     if (error.prints()) mpi::print_error(error.what());
     return static_cast<int>(error.code());
   } catch (...) {

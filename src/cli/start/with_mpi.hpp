@@ -8,7 +8,7 @@
 
 namespace trireme::cli {
 
-/// Runs `body` between MPI's beginning and its end; `world`: all ranks of the job. A SharedError
+/// Runs `body` between MPI's beginning and its end; `world`: all ranks of the job. A CollectiveError
 /// ends it with its message and code; any other exception aborts the whole job with its message and code where it
 /// leaves `body`, while MPI is still there to tell the other ranks.
 int with_mpi(const std::function<int(const mpi::Communicator& world)>& body);

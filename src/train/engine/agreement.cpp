@@ -7,9 +7,9 @@
 #include "trireme/base/error.hpp"
 #include "trireme/base/fault.hpp"
 #include "trireme/base/text.hpp"
-#include "trireme/mpi/agree.hpp"
 #include "trireme/mpi/broadcast.hpp"
 #include "trireme/mpi/gather.hpp"
+#include "trireme/mpi/require_equal.hpp"
 
 namespace trireme::train {
 namespace {
@@ -38,7 +38,7 @@ std::string misplaced(const mesh::Mesh& mesh, const std::vector<int>& dp_ranks) 
 }
 
 void agree_on_build_and_places(const mpi::Communicator& world, const mesh::Mesh& mesh, DpRank mine) {
-  mpi::agree(world, "the build", build_text());
+  mpi::require_equal(world, "the build", build_text());
   if (fault::point("start.dp_rank")) mine.value = 0;
   std::vector<int> dp_ranks;
   for (const std::string& text : mpi::gather_texts(world, std::to_string(mine.value)))

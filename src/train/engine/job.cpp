@@ -16,7 +16,7 @@
 #include "trireme/device/graphs.hpp"
 #include "trireme/kernels/product_workspace.hpp"
 #include "trireme/model/kv_cache.hpp"
-#include "trireme/mpi/agree.hpp"
+#include "trireme/mpi/require_equal.hpp"
 #include "trireme/mpi/topology.hpp"
 #include "trireme/schedule/passes/build.hpp"
 #include "trireme/shard/copies.hpp"
@@ -111,8 +111,8 @@ Job::Job(const config::RunConfig& config, const mpi::Communicator& world, JobOpt
   if (whole_model_) whole_layout_.emplace(*whole_model_, mesh().shards());
   lane_threads_ = wants_lane_threads(config_, options_, world);
   agree_on_build_and_places(world, mesh(), dp_rank());
-  mpi::agree(world, "run file", config::print_run_file(config_));
-  mpi::agree(world, "schedule", schedules.text);
+  mpi::require_equal(world, "the run file", config::print_run_file(config_));
+  mpi::require_equal(world, "the schedule", schedules.text);
 
   std::vector<schedule::Schedule> runs{forward_schedule_};
   if (options_.trains) runs.push_back(schedules.step);

@@ -9,9 +9,8 @@
 #include "trireme/base/error.hpp"
 #include "trireme/base/log.hpp"
 #include "trireme/checkpoint/best.hpp"
-#include "trireme/mpi/broadcast.hpp"
+#include "trireme/mpi/collective_try.hpp"
 #include "trireme/mpi/gather.hpp"
-#include "trireme/mpi/together.hpp"
 #include "trireme/train/save/checkpointing.hpp"
 
 namespace trireme::train {
@@ -82,18 +81,15 @@ std::string Checkpointing::offer_best(const checkpoint::State& state, checkpoint
 /// The best checkpoint up to `step`, which the first rank knows.
 void Checkpointing::find_best(std::int64_t step) {
   const std::string& directory = job_.config().checkpoint.directory;
-  std::string found;
-  mpi::together(world_, [&] {
-    if (world_.rank() != 0) return;
+  const auto find = [&]() -> std::string {
     const auto best = checkpoint::find_best(directory, step);
-    if (best) found = fmt::format("{} {} {} {}", best->step, best->loss, best->targets, best->evaluated);
     const bool saves = saves_checkpoints(job_.config());
     if (best && saves) checkpoint::mark_best(directory, *best);  // a kill may have left an older link
     forgets_best_ = !best && saves;
-  });
-  found = mpi::broadcast_text(world_, std::move(found));
+    return best ? fmt::format("{} {} {} {}", best->step, best->loss, best->targets, best->evaluated) : "";
+  };
   checkpoint::Best best;
-  std::istringstream words(found);
+  std::istringstream words(mpi::on_first_rank(world_, "find the best checkpoint", find));
   if (words >> best.step >> best.loss >> best.targets) {
     words >> best.evaluated;
     best_ = best;

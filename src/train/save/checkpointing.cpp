@@ -19,9 +19,8 @@
 #include "trireme/checkpoint/model_metadata.hpp"
 #include "trireme/config/load.hpp"
 #include "trireme/data/dataset.hpp"
-#include "trireme/mpi/broadcast.hpp"
+#include "trireme/mpi/collective_try.hpp"
 #include "trireme/mpi/gather.hpp"
-#include "trireme/mpi/together.hpp"
 #include "trireme/train/setup/tuned_settings.hpp"
 
 namespace trireme::train {
@@ -211,18 +210,18 @@ checkpoint::State Checkpointing::resumed(const std::string& path, const checkpoi
 }
 
 checkpoint::State Checkpointing::begin() {
-  data_.clear();
-  std::string metadata, found;
-  mpi::together(world_, [&] {
-    if (world_.rank() != 0) return;
-    for (const auto& [key, value] : data_metadata(job_.config())) metadata += key + "\n" + value + "\n";
-    found = resume_candidates(job_.config());
+  // Lines: a key and a value for each entry of the data's metadata, an empty one, the checkpoints to try.
+  const std::vector<std::string> lines = lines_of(mpi::on_first_rank(world_, "find a checkpoint to resume from", [&] {
+    std::string text;
+    for (const auto& [key, value] : data_metadata(job_.config())) text += key + "\n" + value + "\n";
+    text += "\n" + resume_candidates(job_.config());
     generation_ = checkpoint::generation_metadata(first_export_options(job_.config()));
-  });
-  const std::vector<std::string> lines = lines_of(mpi::broadcast_text(world_, std::move(metadata)));
-  for (std::size_t i = 0; i + 1 < lines.size(); i += 2) data_.emplace_back(lines[i], lines[i + 1]);
-
-  const std::vector<std::string> paths = lines_of(mpi::broadcast_text(world_, std::move(found)));
+    return text;
+  }));
+  data_.clear();
+  std::size_t at = 0;
+  for (; !lines[at].empty(); at += 2) data_.emplace_back(lines[at], lines[at + 1]);
+  const std::vector<std::string> paths(lines.begin() + static_cast<std::ptrdiff_t>(at) + 1, lines.end());
   if (paths.empty()) {
     find_best(0);
     return fresh();
@@ -232,7 +231,7 @@ checkpoint::State Checkpointing::begin() {
     find_best(state.step);
     return state;
   } catch (const CheckpointError& error) {  // what was read is the same on every rank
-    throw mpi::SharedError(error.code(), error.what(), world_.rank() == 0);
+    throw mpi::CollectiveError(world_, error);
   }
 }
 

@@ -12,8 +12,8 @@
 #include "trireme/base/log.hpp"
 #include "trireme/checkpoint/directory.hpp"
 #include "trireme/checkpoint/model_metadata.hpp"
+#include "trireme/mpi/collective_try.hpp"
 #include "trireme/mpi/gather.hpp"
-#include "trireme/mpi/together.hpp"
 
 namespace trireme::train {
 
@@ -28,15 +28,16 @@ checkpoint::State Saver::begin() {
   checkpoint::State state;
   {
     const supervise::FileWork work = supervision_.file_work("loading the parameters", 0);
-    mpi::together(supervision_.world(), [&] {
+    mpi::collective_try(supervision_.world(), "prepare the exports", [&] {
       const config::RunConfig& config = job_.config();
       if (supervision_.world().rank() != 0 || config.run.export_when == config::Export::never) return;
       remove_unfinished_exports(config.run.output);
       export_options_ = export_with_tokenizer(config);
     });
     state = checkpoints_.begin();
-    mpi::together(supervision_.world(),
-                  [&] { checkpoint::read_generation("the checkpoint", checkpoints_.generation(), export_options_); });
+    mpi::collective_try(supervision_.world(), "read the options of exports", [&] {
+      checkpoint::read_generation("the checkpoint", checkpoints_.generation(), export_options_);
+    });
   }
   export_missing(state);
   return state;
@@ -48,7 +49,7 @@ void Saver::export_missing(const checkpoint::State& state) {
   const config::RunConfig& config = job_.config();
   if (config.run.export_when != config::Export::every_checkpoint || state.step == 0) return;
   bool missing = false;
-  mpi::together(supervision_.world(), [&] {
+  mpi::collective_try(supervision_.world(), "list the exports", [&] {
     if (supervision_.world().rank() != 0) return;
     for (const auto& [step, path] : checkpoint::list_checkpoints(config.checkpoint.directory)) {
       const std::string directory = export_directory(step);

@@ -11,7 +11,7 @@
 #include "trireme/config/names.hpp"
 #include "trireme/kernels/experts.hpp"
 #include "trireme/kernels/fp8_format.hpp"
-#include "trireme/mpi/gather.hpp"
+#include "trireme/mpi/collective_try.hpp"
 
 namespace trireme::train {
 namespace {
@@ -116,8 +116,14 @@ ComputeDevice choose_device(const config::RunConfig& config, const mpi::Communic
   if (config.device.type == DeviceType::cpu) return {};
   const device::GpuProbe probe = device::probe_gpus();
   RankGpus ranks{.node_rank = world.node().rank()};
-  ranks.why_without = mpi::agree_on_failure(world, probe.reason);
-  ranks.any_without = !ranks.why_without.empty();
+  try {
+    mpi::collective_try(world, "find the GPUs", [&] {
+      if (!probe.reason.empty()) throw EnvironmentError(probe.reason);
+    });
+  } catch (const mpi::CollectiveError& error) {
+    ranks.why_without = error.what();
+    ranks.any_without = true;
+  }
   if (!ranks.any_without) {
     const int taken = gpu_of(static_cast<int>(probe.gpus.size()), ranks.node_rank);
     const comm::GpuSharing sharing = comm::gpu_sharing(world, probe.gpus[static_cast<std::size_t>(taken)].bus);

@@ -7,7 +7,7 @@
 #include "train/setup/host_cores.hpp"
 #include "train/setup/nvlink.hpp"
 #include "trireme/base/log.hpp"
-#include "trireme/mpi/gather.hpp"
+#include "trireme/mpi/collective_try.hpp"
 #include "trireme/train/setup/threads.hpp"
 
 namespace trireme::train {
@@ -39,9 +39,14 @@ JobOptions job_options(const config::RunConfig& config, const Environment& envir
 }
 
 void warn_of_few_cores(const Environment& environment, const mpi::Communicator& world) {
-  const std::string said =
-      mpi::agree_on_failure(world, too_few_cores(environment.batch_job, environment.topology, environment.threads));
-  if (world.rank() == 0 && !said.empty()) log::warning(said);
+  const std::string text = too_few_cores(environment.batch_job, environment.topology, environment.threads);
+  try {
+    mpi::collective_try(world, "count the cores", [&] {
+      if (!text.empty()) throw EnvironmentError(text);
+    });
+  } catch (const mpi::CollectiveError& error) {
+    if (world.rank() == 0) log::warning(error.what());
+  }
 }
 
 }  // namespace trireme::train

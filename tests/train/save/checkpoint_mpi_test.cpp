@@ -17,7 +17,7 @@
 #include "trireme/base/error.hpp"
 #include "trireme/base/fault.hpp"
 #include "trireme/checkpoint/directory.hpp"
-#include "trireme/mpi/together.hpp"
+#include "trireme/mpi/collective_try.hpp"
 #include "trireme/supervise/stop_signals.hpp"
 #include "trireme/train/run.hpp"
 #include "trireme/train/save/checkpointing.hpp"
@@ -162,7 +162,7 @@ TEST_F(Restart, OtherDataAreRefusedUnlessAskedFor) {
   {
     Job job(config, world_, {});
     Checkpointing checkpoints(job, world_, 1);
-    EXPECT_THROW((void)checkpoints.begin(), mpi::SharedError);
+    EXPECT_THROW((void)checkpoints.begin(), mpi::CollectiveError);
   }
   config.checkpoint.data = config::DataOnResume::restart;
   (void)train(config, world_.size());

@@ -12,7 +12,7 @@ sed -e 's/^steps = .*/steps = 100000000/' -e 's/^lr = .*/lr = 1e-30/' -i run.tom
 at_start='write 1 1 ENOSPC /shards/'
 start --set checkpoint.keep_best=true --set data.validation=tokens.bin --set train.eval_every=20 --set train.eval_steps=1
 for ((i = 0; i < 3; ++i)); do
-  await err.txt "$(wc -l <err.txt)" 'saving step [0-9]* failed, training continues: .*rank 1: .*No space left on device'
+  await err.txt "$(wc -l <err.txt)" 'saving step [0-9]* failed, training continues: .*\[rank 1 on .*No space left on device'
 done
 rm rules
 await out.txt 0 '^best out/checkpoints/best: step [0-9]*, eval_loss '
@@ -43,5 +43,5 @@ best 'write 0 1-1 ENOSPC /.best.json' --set train.eval_every=8
 [[ $(readlink out/checkpoints/best) == step-00000008 && -e out/checkpoints/best/COMMIT ]] || fail 'the next save does not mark it'
 # Also where the training waits for its saves: only one that is due ends the run.
 best 'write 1 1-1 ENOSPC /shards/' --set train.eval_every=3 --set checkpoint.async=false
-grep -q 'saving step 3 failed, training continues: .*rank 1: .*No space left on device' err.txt || fail 'nobody is told'
+grep -q 'saving step 3 failed, training continues: .*\[rank 1 on .*No space left on device' err.txt || fail 'nobody is told'
 [[ -e out/checkpoints/best/COMMIT ]] || fail 'no later one is saved'

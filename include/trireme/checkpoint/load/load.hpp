@@ -12,6 +12,7 @@
 #include "trireme/base/io/file.hpp"
 #include "trireme/checkpoint/load/places.hpp"
 #include "trireme/checkpoint/manifest.hpp"
+#include "trireme/checkpoint/read_collectively.hpp"
 #include "trireme/checkpoint/save/save.hpp"
 #include "trireme/mpi/communicator.hpp"
 #include "trireme/shard/hyperslab.hpp"
@@ -46,11 +47,6 @@ class Reader {
   std::map<std::string, int, std::less<>> index_of_;  ///< parameter name -> index
   std::map<std::string, io::File> open_;
   std::vector<float> chunk_;
-};
-
-/// A checkpoint whose files are missing or not what was written: an older one may serve.
-struct Damaged : CheckpointError {
-  using CheckpointError::CheckpointError;
 };
 
 /// Restores all of `shards` from the checkpoint at `path`, whatever mesh saved it: every rank reads what it holds, and

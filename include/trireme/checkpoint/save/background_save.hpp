@@ -4,10 +4,12 @@
 #include <atomic>
 #include <chrono>
 #include <exception>
+#include <functional>
 #include <future>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <thread>
 
 #include "trireme/checkpoint/save/save.hpp"
@@ -61,8 +63,9 @@ class BackgroundSave {
     std::jthread thread;
   };
 
-  /// Whether any rank failed. If so, warns and turns background saves off for the rest of the run. Collective.
-  [[nodiscard]] bool waits_for_saves(const std::string& failure);
+  /// Runs `prepare` on every rank. False where any lacks memory or threads for it: then background saves are turned off
+  /// for the rest of the run, with a warning. Collective.
+  [[nodiscard]] bool all_can(std::string_view what, const std::function<void()>& prepare);
   void write(const Shards& copy, const State& state, const SaveOptions& options,
              std::chrono::steady_clock::time_point begin);
 

@@ -40,7 +40,7 @@ class Checkpointing {
 
   /// Fills the job's parameters and moments as `checkpoint.resume` says, or with first parameters, and says where the
   /// run stands. `auto` skips damaged checkpoints with a warning. A run that resumes multiplies with the
-  /// libraries of the run before. Collective. Throws SharedError on every rank when checkpoints are there and none
+  /// libraries of the run before. Collective. Throws CollectiveError on every rank when checkpoints are there and none
   /// can be used, or one is of another model or of other token files.
   [[nodiscard]] checkpoint::State begin();
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trireme/mpi/agree.hpp"
+#include "trireme/mpi/require_equal.hpp"
 
 #include <fmt/format.h>
 
@@ -7,10 +7,12 @@
 #include <array>
 #include <map>
 
+#include "mpi/await.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/base/hash.hpp"
 #include "trireme/base/text.hpp"
 #include "trireme/mpi/broadcast.hpp"
+#include "trireme/mpi/collective_try.hpp"
 #include "trireme/mpi/communicator.hpp"
 
 namespace trireme::mpi {
@@ -51,14 +53,14 @@ std::string_view next_line(std::string_view& text) {
 
 }  // namespace
 
-std::string disagreement(std::string_view key, const std::vector<std::uint64_t>& hashes) {
+std::string disagreement(std::string_view what, const std::vector<std::uint64_t>& hashes) {
   const std::uint64_t common = majority(hashes);
   const std::vector<int> with = ranks_where(hashes, [&](std::uint64_t hash) { return hash == common; });
   const std::vector<int> odd = ranks_where(hashes, [&](std::uint64_t hash) { return hash != common; });
   return fmt::format(
       "The ranks do not agree on {}: {} differ{} from {}. Start every rank with the same run file, the same files and "
       "the same build.",
-      key, names(odd), odd.size() == 1 ? "s" : "", names(with));
+      what, names(odd), odd.size() == 1 ? "s" : "", names(with));
 }
 
 std::string first_difference(const View& a, const View& b) {
@@ -72,27 +74,33 @@ std::string first_difference(const View& a, const View& b) {
   return "They differ in the ends of their lines.";
 }
 
-void agree(const Communicator& communicator, std::string_view key, std::string_view text) {
+void require_equal(const Communicator& communicator, std::string_view what, std::string_view text) {
   const std::uint64_t hash = fnv1a(text);
-  // The bits that all hashes have, and that all complements have: together every bit only where all are equal. (A
-  // minimum would do, but MPICH 4.0 compares unsigned words as signed ones.)
+  // The bits that all hashes have, and that all complements have: every bit is in one of both only where all are equal.
+  // (A minimum would do, but MPICH 4.0 compares unsigned words as signed ones.)
   const std::array<std::uint64_t, 2> mine{hash, ~hash};
   std::array<std::uint64_t, 2> common_bits{};
-  check(MPI_Allreduce(mine.data(), common_bits.data(), 2, MPI_UINT64_T, MPI_BAND, communicator.handle()),
-        "compare the ranks' views");
+  const std::string comparing = fmt::format("compare {}", what);
+  MPI_Request request = MPI_REQUEST_NULL;
+  await(communicator,
+        MPI_Iallreduce(mine.data(), common_bits.data(), 2, MPI_UINT64_T, MPI_BAND, communicator.handle(), &request),
+        request, comparing);
   if (common_bits[0] == ~common_bits[1]) return;
 
   std::vector<std::uint64_t> hashes(static_cast<std::size_t>(communicator.size()));
-  check(MPI_Allgather(&hash, 1, MPI_UINT64_T, hashes.data(), 1, MPI_UINT64_T, communicator.handle()),
-        "collect the ranks' views");
+  await(communicator,
+        MPI_Iallgather(&hash, 1, MPI_UINT64_T, hashes.data(), 1, MPI_UINT64_T, communicator.handle(), &request),
+        request, comparing);
   const std::uint64_t common = majority(hashes);
   const int usual = ranks_where(hashes, [&](std::uint64_t h) { return h == common; }).front();
   const int odd = ranks_where(hashes, [&](std::uint64_t h) { return h != common; }).front();
   const std::string usual_text = broadcast_text(communicator, std::string(text), usual);
   const std::string odd_text = broadcast_text(communicator, std::string(text), odd);
-  throw ConfigError(
-      fmt::format("{} {}", disagreement(key, hashes),
-                  first_difference({.rank = usual, .text = usual_text}, {.rank = odd, .text = odd_text})));
+  std::string message =
+      fmt::format("{} {}", disagreement(what, hashes),
+                  first_difference({.rank = usual, .text = usual_text}, {.rank = odd, .text = odd_text}));
+  throw CollectiveError({{.code = ExitCode::usage, .message = message, .rank = communicator.job_rank(odd)}}, message,
+                        communicator.rank() == 0);
 }
 
 }  // namespace trireme::mpi

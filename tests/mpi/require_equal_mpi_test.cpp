@@ -5,9 +5,10 @@
 #include <gtest/gtest.h>
 
 #include "trireme/base/error.hpp"
-#include "trireme/mpi/agree.hpp"
 #include "trireme/mpi/broadcast.hpp"
+#include "trireme/mpi/collective_try.hpp"
 #include "trireme/mpi/communicator.hpp"
+#include "trireme/mpi/require_equal.hpp"
 #include "trireme/mpi/scatter.hpp"
 
 namespace trireme::mpi {
@@ -15,10 +16,10 @@ namespace {
 
 using testing::HasSubstr;
 
-TEST(Agree, IsSilentWhenAllRanksSayTheSame) {
+TEST(RequireEqual, IsSilentWhereAllTextsAreEqual) {
   const Communicator world = Communicator::from(MPI_COMM_WORLD);
-  EXPECT_NO_THROW(agree(world, "the schedule", "unshard b0"));
-  EXPECT_NO_THROW(agree(world, "nothing", ""));
+  EXPECT_NO_THROW(require_equal(world, "the schedule", "unshard b0"));
+  EXPECT_NO_THROW(require_equal(world, "nothing", ""));
 }
 
 TEST(BroadcastText, GoesInAsManyPiecesAsMpiCanCount) {
@@ -48,19 +49,39 @@ TEST(ScatterTexts, GivesEachRankItsOwnInAsManyPiecesAsMpiCanCount) {
     }
 }
 
-TEST(Agree, NamesTheOddRankAndTheKeyOnEveryRank) {
+TEST(RequireEqual, NamesTheOddRankOnEveryRank) {
   const Communicator world = Communicator::from(MPI_COMM_WORLD);
   if (world.size() < 3) GTEST_SKIP() << "needs a majority";
   for (int odd = 0; odd < world.size(); ++odd) {
     try {
-      agree(world, "batch.global", world.rank() == odd ? "48" : "64");
+      require_equal(world, "batch.global", world.rank() == odd ? "48" : "64");
       ADD_FAILURE() << "no error";
-    } catch (const ConfigError& error) {
+    } catch (const CollectiveError& error) {
+      EXPECT_EQ(error.code(), ExitCode::usage);
+      EXPECT_EQ(error.prints(), world.rank() == 0);
+      ASSERT_EQ(error.failures().size(), 1U);
+      EXPECT_EQ(error.failures().front().rank, odd);
       EXPECT_THAT(error.what(), HasSubstr("batch.global: rank " + std::to_string(odd) + " differs"));
       EXPECT_THAT(error.what(), HasSubstr("`48`"));
       EXPECT_THAT(error.what(), HasSubstr("`64`"));
     }
   }
+}
+
+TEST(RequireEqual, ThrowsTheSameOnEveryRankForHugeAndInvalidText) {
+  const Communicator world = Communicator::from(MPI_COMM_WORLD);
+  if (world.size() < 2) GTEST_SKIP() << "needs two texts";
+  for (int odd = 0; odd < world.size(); ++odd)
+    for (const std::string& common : {std::string(3'000'000, 'x'), std::string("\xff\xfe\x80"), std::string()}) {
+      const std::string mine = world.rank() == odd ? common + "\n\xc3" : common;
+      try {
+        require_equal(world, "texts", mine);
+        ADD_FAILURE() << "no error";
+      } catch (const CollectiveError& error) {
+        EXPECT_EQ(broadcast_text(world, error.what()), error.what());
+        EXPECT_LT(std::string(error.what()).size(), 2000U);
+      }
+    }
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trireme/mpi/agree.hpp"
+#include "trireme/mpi/require_equal.hpp"
 
 #include <gtest/gtest.h>
 
