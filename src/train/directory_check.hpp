@@ -15,7 +15,7 @@ namespace trireme::train {
 [[nodiscard]] config::RunConfig with_common_output(config::RunConfig config, const mpi::Communicator& world);
 
 /// Checks that every node sees the `checkpoint.directory` of rank 0, which exists, and may write there: rank 0 writes a
-/// file, one rank of each node (of each view of its files) reads it and writes one of its own. Nothing where the run
+/// file, one rank of each node (of each view of its files) reads it and writes its own. Nothing where the run
 /// saves no checkpoints. Throws CollectiveError with exit code 8 naming rank and node. Collective over `world`, the
 /// whole job.
 void check_checkpoint_directory(const config::RunConfig& config, const mpi::Communicator& world);

@@ -26,7 +26,7 @@ using testing::StartsWith;
 
 class Collective : public testing::Test {
  protected:
-  /// What `call` throws, after a check that all ranks throw the same and that one of them prints.
+  /// The error of `call`, after a check that all ranks throw the same and that one of them prints.
   std::optional<CollectiveError> thrown(const std::function<void()>& call) {
     std::optional<CollectiveError> error;
     try {

@@ -37,7 +37,7 @@ struct ContextPart {
 /// Attention in stages, between which ranks exchange what attention reads of whole sequences. gather: projection, and
 /// attend behind Exchange::gather_keys. heads (Ulysses, Jacobs et al. 2023): projection, core_attention of some heads
 /// of whole sequences behind Exchange::to_heads, output behind Exchange::to_tokens. Applied after the tensor plan; with
-/// one tensor rank the norms become stages of their own here. Throws ConfigError for heads that cannot be divided.
+/// one tensor rank the norms become separate stages here. Throws ConfigError for heads that cannot be divided.
 [[nodiscard]] Model divide_sequences(Model model, const ContextPart& part);
 
 /// Values of a token that an exchange of heads before `stage` moves, of this tensor rank: queries, keys and values, or

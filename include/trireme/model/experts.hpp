@@ -22,7 +22,7 @@ struct ExpertPart {
 };
 
 /// A layer of experts in three stages: route, experts behind Exchange::dispatch and before Exchange::combine, and
-/// merge. The experts of b3 are a parameter block of their own, b3.experts, whose parameters are of as many parts as
+/// merge. The experts of b3 are a separate parameter block, b3.experts, whose parameters are of as many parts as
 /// there are ranks. With one expert rank and several tensor ranks they are such a block, too: the stage stays whole,
 /// and reads both. Applied last. Throws ConfigError where the ranks do not divide the experts, and for a model without
 /// experts.
