@@ -98,7 +98,7 @@ slowly step.begin 2 4
 for lanes in false true; do beside lanes-$lanes 4 train run.toml --set train.steps=79 --set comm.lane_threads=$lanes; done
 
 ended at-start
-expect_end 7 'Hang: the start has been in "agreeing on the run file" for ' "comm.timeout_seconds"
+expect_end 7 'Hang: the start has been in "reading the run file" for ' "comm.timeout_seconds"
 expect_soon
 expect_no_output
 
