@@ -113,7 +113,7 @@ rm -r out
 # Another list on one rank is seen before anything runs.
 export TRIREME_FAULT=start.list:nan:1
 job 2 train run.toml "${pipeline[@]}"
-expect_end 2 "do not agree on schedule: rank 1 differs"
+expect_end 2 "do not agree on the schedule: rank 1 differs"
 rm -rf out
 
 # A rank killed between receive and take.

@@ -29,25 +29,25 @@ std::string error_text(double predicted, double measured) {
   return fmt::format("{:+.1f}%", 100 * (predicted / measured - 1));
 }
 
-double bytes_of(Bytes bytes) { return static_cast<double>(bytes.value); }
+double as_double(Bytes bytes) { return static_cast<double>(bytes.value); }
 
 Categories on_device(const Memory& m) {
-  return {{"parameters.sharded", bytes_of(m.parameters_sharded)},
-          {"parameters.unsharded", bytes_of(m.parameters_unsharded)},
-          {"parameters.resharded", bytes_of(m.parameters_resharded)},
-          {"gradients.sharded", bytes_of(m.gradients_sharded)},
-          {"gradients.unsharded", bytes_of(m.gradients_unsharded)},
-          {"optimizer", bytes_of(m.optimizer)},
-          {"activations", bytes_of(m.activations)},
-          {"workspace", bytes_of(m.workspace + m.product_workspace)}};
+  return {{"parameters.sharded", as_double(m.parameters_sharded)},
+          {"parameters.unsharded", as_double(m.parameters_unsharded)},
+          {"parameters.resharded", as_double(m.parameters_resharded)},
+          {"gradients.sharded", as_double(m.gradients_sharded)},
+          {"gradients.unsharded", as_double(m.gradients_unsharded)},
+          {"optimizer", as_double(m.optimizer)},
+          {"activations", as_double(m.activations)},
+          {"workspace", as_double(m.workspace + m.product_workspace)}};
 }
 
 Categories on_host(const Memory::Host& m) {
-  return {{"parameters.sharded", bytes_of(m.parameters_sharded)},
-          {"gradients.sharded", bytes_of(m.gradients_sharded)},
-          {"optimizer", bytes_of(m.optimizer)},
-          {"activations", bytes_of(m.activations)},
-          {"other", bytes_of(m.other)}};
+  return {{"parameters.sharded", as_double(m.parameters_sharded)},
+          {"gradients.sharded", as_double(m.gradients_sharded)},
+          {"optimizer", as_double(m.optimizer)},
+          {"activations", as_double(m.activations)},
+          {"other", as_double(m.other)}};
 }
 
 double at(const Categories& categories, const std::string& name) {
@@ -94,7 +94,7 @@ std::string compare_bytes(const Traffic& predicted, const MeasuredRun& run, bool
     double ours = 0, theirs = 0;
     if (const auto found = predicted.find(group); found != predicted.end())
       if (const auto moved = found->second.find(operation); moved != found->second.end())
-        ours = bytes_of(moved->second.bytes);
+        ours = as_double(moved->second.bytes);
     if (const auto found = run.bytes.find(group); found != run.bytes.end()) theirs = at(found->second, operation);
     if (ours == 0 && theirs == 0) continue;
     const bool of_data = group == mesh::to_text(mesh::Group::expert) ||  // how many tokens each expert gets
