@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What documents name and there is not: keys of the run file that docs/run-file.md does not list, and messages in
-docs/troubleshooting.md that no source says. Needs no build; cli.documented_commands runs the commands."""
+"""References of documents without a target: keys of the run file that docs/run-file.md does not list, messages in
+docs/troubleshooting.md that no source has, links and paths without a file, anchors without a heading. Needs no build;
+cli.documented_commands runs the commands."""
 
 import pathlib
 import re
@@ -26,6 +27,29 @@ def unsaid_messages(table: str, said: str) -> list[str]:
     return [cell for cell in cells if any(part not in said for part in cell.split(" ... "))]
 
 
+def anchors(page: str) -> set[str]:
+    """Anchors of a page's headings, as GitHub and MkDocs make them."""
+    headings = re.findall(r"^#+ (.*)$", page, re.M)
+    return {re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-") for heading in headings}
+
+
+def broken_links(path: pathlib.Path, page: str) -> list[str]:
+    """Relative links whose file or anchor does not exist, and paths of this repository that do not."""
+    text = re.sub(r"^ {4}.*$", "", page, flags=re.M)  # code
+    wrong = []
+    for link in re.findall(r"\[[^\]]*\]\(([^)\s]+)\)", text):
+        if re.match(r"[a-z]+:", link):
+            continue
+        file, _, anchor = link.partition("#")
+        target = path.parent / file if file else path
+        if not target.exists():
+            wrong.append(f"the link {link} has no file")
+        elif anchor and anchor not in anchors(page if target == path else target.read_text()):
+            wrong.append(f"the link {link} has no heading")
+    paths = re.findall(r"`((?:docs|tests|src|include|jobs|inputs)/[\w./-]+)`", text)
+    return wrong + [f"there is no {name}" for name in paths if not (SOURCE / name).exists()]
+
+
 def sources() -> str:
     """Sources with their string literals joined, and what others say that is explained."""
     files = [path for folder in ("src", "include") for path in sorted((SOURCE / folder).rglob("*.?pp"))]
@@ -38,6 +62,8 @@ def main() -> int:
     assert len(known) >= 90, f"docs/run-file.md: only {len(known)} options were found"
     assert unknown_keys("`shard.size`, `shard.sizes = 2`, `shard.toml`, shard.none", {"shard.size"}) == ["shard.sizes"]
     assert unsaid_messages("| `a ... c` | x |\n| `a ... d` | x |", "a b c") == ["a ... d"]
+    page = "# A `b`, c\n[x](#a-b-c) [y](#d) [z](none.md) `docs/none.md` [w](https://w)\n    [code](none.md)"
+    assert broken_links(SOURCE / "docs/run-file.md", page) == ["the link #d has no heading", "the link none.md has no file", "there is no docs/none.md"]
     wrong = [
         f"{path.name}: {key}: docs/run-file.md has no such option; correct the name, or write it without `` where it is none"
         for path in [SOURCE / "README.md", *sorted((SOURCE / "docs").glob("*.md"))]
@@ -46,6 +72,8 @@ def main() -> int:
     ]
     table = (SOURCE / "docs/troubleshooting.md").read_text().split("## By message")[1]
     wrong += [f"troubleshooting.md: no source says {message!r}" for message in unsaid_messages(table, sources())]
+    pages = [SOURCE / "README.md", SOURCE / "CONTRIBUTING.md", *sorted((SOURCE / "docs").rglob("*.md"))]
+    wrong += [f"{path.relative_to(SOURCE)}: {one}" for path in pages for one in broken_links(path, path.read_text())]
     print(f"{len(known)} options", *wrong, sep="\n")
     return bool(wrong)
 

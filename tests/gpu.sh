@@ -11,7 +11,7 @@
 # where none are named: tests kernels speed-1b trace parity | speed-3b trace-3b variants-1b | curve variants-3b | nccl | nccl-more mixture mpi | big sanitizer
 # (each | about ten minutes of a device). None may take more than nine minutes, and a failing one stops no other. A step's verdicts are printed when
 # it ends. Results go to ${OUT:-gpu-results} as they come and are added to what lies there: results.txt with what the steps print,
-# kernels.json, traces (.json.gz), measured.jsonl, expected.md (docs/gpus.md's tables with what was measured), and summary.txt, which
+# kernels.json, traces (.json.gz), measured.jsonl, expected.md (the tables of docs/lab/2026-11-27-h200.md with these measurements), and summary.txt, which
 # is printed last: how every step ended, and gpu_judge.py's verdicts, `PASS|FAIL|SKIPPED|NOT RUN  criterion  measured  allowed`. gpu_judge.py FILE... judges runs of several days.
 # The exit code is 0 where every step that was asked for ended well and all its criteria passed.
 #

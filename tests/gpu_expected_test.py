@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Holds docs/gpus.md to what is expected on paper and planned, and the kernels' names to their groups. TRIREME: the program."""
+"""Compares docs/lab/2026-11-27-h200.md with the calculated and planned values, and the kernels' names to their groups. TRIREME: the program."""
 import json
 import os
 import pathlib
@@ -17,7 +17,7 @@ import gpu_expected  # noqa: E402
 import gpu_judge  # noqa: E402
 import gpu_trace  # noqa: E402
 
-DOCUMENT = (TESTS.parent / "docs" / "gpus.md").read_text()
+DOCUMENT = (TESTS.parent / "docs" / "lab" / "2026-11-27-h200.md").read_text()
 
 
 class Expected(unittest.TestCase):

@@ -3,7 +3,7 @@
 """What a step of Llama 1B and 3B should take on an H200, group of kernels by group of kernels, beside what a trace shows; start-up,
 memory, the speed of each kernel; what fp8 should save.
 
-    gpu_expected.py                       the tables of docs/gpus.md, with what measured.jsonl beside this file has: the records of GPUs seen so far
+    gpu_expected.py                       the tables of docs/lab/2026-11-27-h200.md, with measured.jsonl in this folder: the records of GPUs so far
     gpu_expected.py FILE                  the same with what tests/gpu.sh has measured
     gpu_expected.py --plan TRIREME        what `trireme plan` predicts for each variant that is judged, beside 78 and 139 GiB
 
