@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """References of documents without a target: keys of the run file that docs/run-file.md does not list, messages in
-docs/troubleshooting.md that no source has, links and paths without a file, anchors without a heading. Needs no build;
-cli.documented_commands runs the commands."""
+docs/troubleshooting.md that no source has, links and paths without a file, anchors without a heading, names in docs/api.md
+that their headers do not have. Needs no build; cli.documented_commands runs the commands."""
 
 import pathlib
 import re
@@ -50,6 +50,19 @@ def broken_links(path: pathlib.Path, page: str) -> list[str]:
     return wrong + [f"there is no {name}" for name in paths if not (SOURCE / name).exists()]
 
 
+def unknown_names(page: str) -> list[str]:
+    """Headers of the tables in docs/api.md that do not exist, and names that none of a row's headers has."""
+    rows = re.findall(r"^\| [^|]+\| ([^|]+\.hpp`) \| ([^|]+)\|$", page, re.M)
+    assert len(rows) >= 10 or page.count("|") < 10, f"only {len(rows)} rows were found"
+    wrong = []
+    for headers, names in rows:
+        paths = [SOURCE / "include/trireme" / header for header in re.findall(r"`([\w/]+\.hpp)`", headers)]
+        wrong += [f"api.md: there is no {path.relative_to(SOURCE)}" for path in paths if not path.exists()]
+        text = "".join(path.read_text() for path in paths if path.exists())
+        wrong += [f"api.md: {headers} has no {name}" for name in re.findall(r"`(\w+)`", names) if not re.search(rf"\b{name}\b", text)]
+    return wrong
+
+
 def sources() -> str:
     """Sources with their string literals joined, and what others say that is explained."""
     files = [path for folder in ("src", "include") for path in sorted((SOURCE / folder).rglob("*.?pp"))]
@@ -64,6 +77,8 @@ def main() -> int:
     assert unsaid_messages("| `a ... c` | x |\n| `a ... d` | x |", "a b c") == ["a ... d"]
     page = "# A `b`, c\n[x](#a-b-c) [y](#d) [z](none.md) `docs/none.md` [w](https://w)\n    [code](none.md)"
     assert broken_links(SOURCE / "docs/run-file.md", page) == ["the link #d has no heading", "the link none.md has no file", "there is no docs/none.md"]
+    row = "| to | `base/error.hpp`, `base/none.hpp` | `Error`, `Errors` |"
+    assert unknown_names(row) == ["api.md: there is no include/trireme/base/none.hpp", "api.md: `base/error.hpp`, `base/none.hpp` has no Errors"]
     wrong = [
         f"{path.name}: {key}: docs/run-file.md has no such option; correct the name, or write it without `` where it is none"
         for path in [SOURCE / "README.md", *sorted((SOURCE / "docs").glob("*.md"))]
@@ -72,6 +87,7 @@ def main() -> int:
     ]
     table = (SOURCE / "docs/troubleshooting.md").read_text().split("## By message")[1]
     wrong += [f"troubleshooting.md: no source says {message!r}" for message in unsaid_messages(table, sources())]
+    wrong += unknown_names((SOURCE / "docs/api.md").read_text())
     pages = [SOURCE / "README.md", SOURCE / "CONTRIBUTING.md", *sorted((SOURCE / "docs").rglob("*.md"))]
     wrong += [f"{path.relative_to(SOURCE)}: {one}" for path in pages for one in broken_links(path, path.read_text())]
     print(f"{len(known)} options", *wrong, sep="\n")
