@@ -83,6 +83,8 @@ function(trireme_tests)
   set_tests_properties(lint.tidy PROPERTIES LABELS lint TIMEOUT 1200 COST 600 SKIP_RETURN_CODE 77)  # two minutes of a core
   add_test(NAME layering COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/tests/layering_test.py)
   add_test(NAME documents COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/tests/documents_test.py)
+  add_test(NAME site COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/tests/site_test.py)
+  set_tests_properties(site PROPERTIES LABELS lint TIMEOUT 600 SKIP_RETURN_CODE 77 ENVIRONMENT "TRIREME_CACHE=${TRIREME_CACHE}")
   add_test(NAME commits COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/tests/commits_test.py)
   add_test(NAME language COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/tests/language_test.py)
   add_test(NAME baseline COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/tests/baseline/baseline_test.py)
