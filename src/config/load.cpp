@@ -11,7 +11,9 @@
 #include "config/toml.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/base/io/regular_file.hpp"
+#include "trireme/config/options.hpp"
 #include "trireme/config/overrides.hpp"
+#include "trireme/config/rules.hpp"
 
 namespace trireme::config {
 
@@ -75,8 +77,30 @@ RunConfig load_run_file(const std::string& path, const std::vector<std::string>&
   return parse_run_file(read_whole(path), path, overrides);
 }
 
+RunConfig set(const RunConfig& config, const std::vector<std::string>& overrides) {
+  Reader reader("(changed)", config);
+  for (const std::string& override_text : overrides) reader.set(override_text);
+  return reader.finish();
+}
+
+RunConfig read_effective(std::string_view text) {
+  const std::string name = "the run file";
+  RunConfig config = Reader(name, read_toml(text, name), /*effective=*/true).read();
+  complete(config);
+  return config;
+}
+
+std::vector<Difference> differences(const RunConfig& before, const RunConfig& after) {
+  std::vector<Difference> found;
+  for (const Option& option : options()) {
+    Difference one{option.section, option.key, option.print(before), option.print(after)};
+    if (one.before != one.after) found.push_back(std::move(one));
+  }
+  return found;
+}
+
 RunConfig read_overrides(const std::vector<std::string>& overrides) {
-  Reader reader("--set", {});
+  Reader reader("--set", Fields{});
   for (const std::string& override_text : overrides) reader.set(override_text);
   return reader.read();
 }

@@ -71,6 +71,9 @@ Reader::Reader(std::string name, const Fields& sections, bool effective)
   for (const Field& section : sections) take_section(section);
 }
 
+Reader::Reader(std::string name, const RunConfig& config)
+    : name_(std::move(name)), effective_(true), complete_(true), config_(config) {}
+
 void Reader::take_section(const Field& section) {
   const auto& [name, value] = section;
   const auto* fields = std::get_if<Fields>(&value.data);
@@ -133,7 +136,7 @@ RunConfig Reader::read() {
 
 RunConfig Reader::finish() {
   read_values();
-  require_keys();
+  if (!complete_) require_keys();
   complete(config_);
   apply_rules();
   check_written_end_step();

@@ -22,6 +22,8 @@ class Reader {
  public:
   /// effective: what print_run_file wrote, which has every key, given or not.
   Reader(std::string name, const Fields& sections, bool effective = false);
+  /// Begins with a complete configuration instead of defaults: no key is missing.
+  Reader(std::string name, const RunConfig& config);
 
   /// Puts `section.key=value` in the place of what the file says.
   void set(const std::string& override_text);
@@ -51,6 +53,7 @@ class Reader {
 
   std::string name_;
   bool effective_;
+  bool complete_ = false;
   std::map<std::string, Value> given_;  ///< by "section.key"
   std::set<std::string> refused_;
   std::vector<Mistake> mistakes_;

@@ -19,7 +19,7 @@ std::optional<config::RunConfig> changed(const config::RunConfig& config, const 
   config::RunConfig given = config;
   if (config.mesh.tensor == 1) given.mesh.sequence_parallel.reset();  // another mesh has a default of its own
   try {
-    return config::parse_run_file(config::print_run_file(given), "advice", overrides);
+    return config::set(given, overrides);
   } catch (const ConfigError&) {
     return std::nullopt;
   }

@@ -191,6 +191,38 @@ TEST(PrintRunFile, ParsesToItselfForRunsOfThisVersion) {
   EXPECT_EQ(print_run_file(parse(sizeless)), sizeless);
 }
 
+TEST(Set, GivesWhatPrintingAndParsingWithTheOverridesGives) {
+  const RunConfig base = with({"mesh.tensor=2", "data.validation=[\"v\"]", "run.output=a$${b"});
+  for (const std::vector<std::string>& overrides : {std::vector<std::string>{},
+                                                    {"batch.micro=2", "memory.recompute=block"},
+                                                    {"sync.policy=deferred", "sync.reshard_after_forward=false"},
+                                                    {"mesh.tensor=4", "mesh.sequence_parallel=false", "lr.end_step=7"}})
+    EXPECT_EQ(print_run_file(set(base, overrides)),
+              print_run_file(parse_run_file(print_run_file(base), "x", overrides)));
+  EXPECT_EQ(base.mesh.tensor, 2);
+}
+
+TEST(Set, RefusesWhatARunFileMayNotHold) {
+  const RunConfig base = with({});
+  for (const char* wrong : {"batch.micro=0", "batch.mikro=1", "mesh.tensor=0", "memory.recompute=all"}) {
+    EXPECT_THROW((void)parse_run_file(print_run_file(base), "x", {wrong}), ConfigError) << wrong;
+    EXPECT_THROW((void)set(base, {wrong}), ConfigError) << wrong;
+  }
+}
+
+TEST(Differences, AreTheOptionsWhoseValuesDiffer) {
+  const RunConfig base = with({});
+  EXPECT_TRUE(differences(base, base).empty());
+  EXPECT_TRUE(differences(base, read_effective(print_run_file(base))).empty());
+  const auto found = differences(base, set(base, {"batch.micro=4", "metrics.trace_steps=[5]"}));
+  ASSERT_EQ(found.size(), 2U);
+  EXPECT_EQ(found[0].section + "." + found[0].key, "batch.micro");
+  EXPECT_EQ(found[0].before, print(base.batch.micro));
+  EXPECT_EQ(found[0].after, "4");
+  EXPECT_EQ(found[1].key, "trace_steps");
+  EXPECT_EQ(differences(RunConfig{}, everything_set()).size(), options().size() - 1) << "all but optimizer.name";
+}
+
 TEST(PrintRunFile, SaysWhatEachKeyMeans) {
   EXPECT_THAT(print_run_file(with({})), HasSubstr("# AdamW (Loshchilov and Hutter 2019)"));
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -19,6 +20,22 @@ namespace trireme::config {
 /// The same from text; `name` stands for the file in messages.
 [[nodiscard]] RunConfig parse_run_file(std::string_view text, const std::string& name,
                                        const std::vector<std::string>& overrides = {});
+
+/// `config`, which is complete, with `section.key=value` overrides, completed and checked again. Throws ConfigError.
+[[nodiscard]] RunConfig set(const RunConfig& config, const std::vector<std::string>& overrides);
+
+/// Values of an effective run file that any version of Trireme printed: keys that this version does not have or refuses
+/// are left out, missing ones have their defaults. Nothing is checked. Throws ConfigError for text that is not TOML.
+[[nodiscard]] RunConfig read_effective(std::string_view text);
+
+/// An option with two values, printed; nothing where a configuration has no value to print.
+struct Difference {
+  std::string section, key;
+  std::optional<std::string> before, after;
+};
+
+/// Options whose values differ, in the table's order.
+[[nodiscard]] std::vector<Difference> differences(const RunConfig& before, const RunConfig& after);
 
 /// The effective configuration as a run file that parses to the same values: `train` saves it with the run.
 [[nodiscard]] std::string print_run_file(const RunConfig& config);

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "train/save/candidates.hpp"
@@ -55,32 +56,16 @@ huggingface::HfWriteOptions first_export_options(const config::RunConfig& config
   return with_given(options, checkpoint::Weights::open(config.model.from).generation());
 }
 
-/// "section.key" and value of every line of an effective run file that concerns the training itself.
-checkpoint::Metadata settings(const std::string& run_file) {
-  checkpoint::Metadata metadata;
-  std::string section;
-  for (const std::string& line : lines_of(run_file)) {
-    if (line.starts_with("[")) section = line.substr(1, line.find(']') - 1);
-    const std::size_t equals = line.find(" = ");
-    if (equals == std::string::npos || section == "run" || section == "checkpoint" || section == "metrics") continue;
-    const std::size_t begin = equals + 3;
-    metadata.emplace_back(section + "." + line.substr(0, equals),
-                          trim(std::string_view(line).substr(begin, std::max(line.rfind(" # "), begin) - begin)));
-  }
-  return metadata;
-}
-
 }  // namespace
 
-std::vector<std::string> changed_settings(const std::string& saved, const std::string& now) {
-  const checkpoint::Metadata after = settings(now);
-  checkpoint::Metadata before = settings(saved);
-  const auto holds = [](const checkpoint::Metadata& metadata, const std::string& key) {
-    return std::ranges::any_of(metadata, [&](const auto& entry) { return entry.first == key; });
-  };
-  for (const auto& [key, value] : settings(config::print_run_file({})))
-    if (!holds(before, key) && holds(after, key)) before.emplace_back(key, value);
-  return checkpoint::differences(before, after);
+std::vector<std::string> changed_settings(const std::string& saved, const config::RunConfig& now) {
+  constexpr std::array no_training{"run", "checkpoint", "metrics"};
+  std::vector<std::string> lines;
+  for (const auto& [section, key, before, after] : config::differences(config::read_effective(saved), now))
+    if (std::ranges::find(no_training, section) == no_training.end())
+      lines.push_back(
+          fmt::format("{}.{}: saved {}, now {}", section, key, before.value_or("absent"), after.value_or("absent")));
+  return lines;
 }
 
 bool saves_checkpoints(const config::RunConfig& config) {
@@ -180,8 +165,12 @@ void Checkpointing::check_data(const std::string& path, checkpoint::State& state
 /// Logs the keys of the run file that differ from the checkpoint and were not refused: they are in force after it.
 void Checkpointing::say_what_changed(const std::string& saved) const {
   if (world_.rank() != 0 || saved.empty()) return;
-  const std::vector<std::string> lines = changed_settings(saved, config::print_run_file(job_.config()));
-  if (!lines.empty()) log::info(fmt::format("settings changed since the checkpoint: {}", join(lines, "; ")));
+  try {
+    const std::vector<std::string> lines = changed_settings(saved, job_.config());
+    if (!lines.empty()) log::info(fmt::format("settings changed since the checkpoint: {}", join(lines, "; ")));
+  } catch (const ConfigError& error) {
+    log::warning(fmt::format("settings are not compared with the checkpoint's: {}", error.what()));
+  }
 }
 
 checkpoint::State Checkpointing::resumed(const std::string& path, const checkpoint::Manifest& manifest) {

@@ -163,15 +163,16 @@ TEST_F(OutputDirectory, WithForeignFilesInItsExportIsRefused) {
 
 TEST_F(OutputDirectory, ChangedSettingsAreThoseOfBothVersions) {
   const std::string now = config::print_run_file(config_);
-  EXPECT_THAT(changed_settings(now, now), testing::IsEmpty());
+  EXPECT_THAT(changed_settings(now, config_), testing::IsEmpty());
   // An older version knew fewer keys: their defaults are no change, other values are.
   std::string older = now;
   const std::size_t at = older.find("z_loss = ");
   older.erase(at, older.find('\n', at) + 1 - at);
-  EXPECT_THAT(changed_settings(older, now), testing::IsEmpty());
+  EXPECT_THAT(changed_settings(older, config_), testing::IsEmpty());
+  EXPECT_THAT(changed_settings(older + "[removed]\nkey = 1\n", config_), testing::IsEmpty());
+  EXPECT_THROW((void)changed_settings("\x01", config_), ConfigError);
   config_.loss.z_loss = 0.5;
-  EXPECT_THAT(changed_settings(older, config::print_run_file(config_)),
-              testing::ElementsAre("loss.z_loss: saved 0.0, now 0.5"));
+  EXPECT_THAT(changed_settings(older, config_), testing::ElementsAre("loss.z_loss: saved 0.0, now 0.5"));
 }
 
 }  // namespace

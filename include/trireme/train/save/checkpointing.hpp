@@ -17,9 +17,9 @@
 
 namespace trireme::train {
 
-/// Keys of the effective run file `now` that differ from `saved`, a line each; keys that the version which saved it
-/// did not have had their defaults. Without [run], [checkpoint] and [metrics].
-[[nodiscard]] std::vector<std::string> changed_settings(const std::string& saved, const std::string& now);
+/// Keys whose values differ between the effective run file `saved`, of any version, and `now`, a line each, without
+/// [run], [checkpoint] and [metrics]. Throws ConfigError for text that is not TOML.
+[[nodiscard]] std::vector<std::string> changed_settings(const std::string& saved, const config::RunConfig& now);
 
 /// Whether a run writes checkpoints without a request.
 [[nodiscard]] bool saves_checkpoints(const config::RunConfig& config);
