@@ -48,7 +48,7 @@ Verbs::Verbs(const model::Model& model, const schedule::Schedule& schedule, stor
       activations_(options.device),
       counts_(static_cast<std::size_t>(model.blocks() * schedule.microbatches)),
       squares_(static_cast<std::size_t>(model.param_blocks())) {
-  state_.in_flight.resize(static_cast<std::size_t>(schedule.microbatches));
+  state_.values.resize(static_cast<std::size_t>(schedule.microbatches));
   for (std::size_t i = 0; i < schedule.ops.size(); ++i)
     if (std::holds_alternative<schedule::ClipNorm>(schedule.ops[i])) clip_op_ = static_cast<int>(i);
   for (int b = 0; b < model.param_blocks(); ++b) {

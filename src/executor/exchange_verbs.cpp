@@ -23,6 +23,8 @@
 namespace trireme::executor {
 namespace {
 
+using enum model::TensorId;
+
 /// Calls move(rank, sequence, first, position, count) for every run of tokens: `first` counts the rows that a context
 /// rank has of its sequences, `position` those of all whole sequences.
 template <class Move>
@@ -187,6 +189,23 @@ void put_last_columns(const at::Tensor& columns, const at::Tensor& matrix) {
     std::memcpy(to + row * stride * element, from + row * width * element, static_cast<std::size_t>(width * element));
 }
 
+/// The tensor that an exchange sends: of the tensor axis one in front of its stage or behind it, depending on the
+/// direction.
+model::TensorId sent_by(const schedule::Exchanged& op, const model::Stage& stage) {
+  const bool backward = op.phase == schedule::Phase::backward;
+  switch (op.kind) {
+    case schedule::Exchange::gather_sequence:
+      if (!backward) return normed;
+      return stage.sum_is_normed ? branch_output : residual;
+    case schedule::Exchange::scatter_sequence:
+    case schedule::Exchange::all_reduce_activation: return backward ? normed : branch_output;
+    case schedule::Exchange::all_reduce_statistics: return statistics;
+    case schedule::Exchange::gather_vocabulary: return vocabulary;
+    case schedule::Exchange::scatter_keys: return keys;
+    default: return model::input_of(stage.kind);
+  }
+}
+
 bool sums(schedule::Collective collective) {
   return collective == schedule::Collective::reduce_scatter || collective == schedule::Collective::all_reduce;
 }
@@ -202,17 +221,8 @@ void Verbs::run(const schedule::Exchanged& op) {
 }
 
 at::Tensor Verbs::outgoing(const schedule::Exchanged& op) {
-  InFlight& now = in_flight(op.microbatch);
-  switch (op.kind) {
-    case schedule::Exchange::gather_sequence:
-      if (op.phase == schedule::Phase::again) return now.branch_again;
-      return op.phase == schedule::Phase::backward && !stage_of(op).sum_is_normed ? now.hidden : now.branch;
-    case schedule::Exchange::all_reduce_statistics: return now.statistics;
-    case schedule::Exchange::gather_vocabulary: return now.vocabulary;
-    case schedule::Exchange::gather_keys: return op.phase == schedule::Phase::again ? saved_by(op).front() : now.branch;
-    case schedule::Exchange::scatter_keys: return now.keys;
-    default: return now.branch;
-  }
+  if (op.kind == schedule::Exchange::gather_keys && op.phase == schedule::Phase::again) return saved_by(op).front();
+  return values(op.microbatch).in(op.phase)[sent_by(op, stage_of(op))];
 }
 
 std::vector<at::Tensor> Verbs::saved_by(const schedule::Exchanged& op) {
@@ -279,50 +289,51 @@ at::Tensor Verbs::unpacked(const schedule::Exchanged& op, at::Tensor arrived) {
 }
 
 void Verbs::deliver(const schedule::Exchanged& op, at::Tensor result) {
-  InFlight& now = in_flight(op.microbatch);
+  const Values::OfPhase now = values(op.microbatch).in(op.phase);
+  const bool backward = op.phase == schedule::Phase::backward;
   switch (op.kind) {
-    case schedule::Exchange::gather_sequence:
-      (op.phase == schedule::Phase::again ? now.branch_again : now.branch) = std::move(result);
-      return;
+    case schedule::Exchange::gather_sequence: now[backward ? branch_output : normed] = std::move(result); return;
     case schedule::Exchange::scatter_sequence:
-    case schedule::Exchange::all_reduce_activation: return put_sum(result, op.phase, stage_of(op), now);
+    case schedule::Exchange::all_reduce_activation: return put_sum(op, result);
     case schedule::Exchange::all_reduce_statistics:
-      if (op.phase == schedule::Phase::backward) finish_norm_of_heads(layer(op.block, op.segment), saved_by(op), now);
+      if (backward) finish_norm_of_heads(layer(op.block, op.segment), saved_by(op), values(op.microbatch));
       return;
     case schedule::Exchange::gather_vocabulary: return finish_vocabulary(op, result);
-    case schedule::Exchange::gather_keys: now.keys = std::move(result); return;
+    case schedule::Exchange::gather_keys: now[keys] = std::move(result); return;
     case schedule::Exchange::scatter_keys:
-      now.keys.reset();
-      return put_last_columns(plus_residual(result, {}, now.branch.scalar_type()), now.branch);
-    default: now.branch = std::move(result);
+      now[keys].reset();
+      return put_last_columns(plus_residual(result, {}, now[projected].scalar_type()), now[projected]);
+    default: now[sent_by(op, stage_of(op))] = std::move(result);
   }
 }
 
-void Verbs::put_sum(const at::Tensor& sum, schedule::Phase phase, const model::Stage& stage, InFlight& of) {
-  const at::ScalarType type = of.branch.scalar_type();
-  if (phase == schedule::Phase::backward || stage.sum_is_normed) {
-    of.branch = plus_residual(sum, {}, type);
+void Verbs::put_sum(const schedule::Exchanged& op, const at::Tensor& sum) {
+  const Values::OfPhase now = values(op.microbatch).in(op.phase);
+  const model::Stage& stage = stage_of(op);
+  at::Tensor& sent = now[sent_by(op, stage)];
+  const at::ScalarType type = sent.scalar_type();
+  if (op.phase == schedule::Phase::backward || stage.sum_is_normed) {
+    sent = plus_residual(sum, {}, type);
     return;
   }
-  at::Tensor& stream = phase == schedule::Phase::forward ? of.hidden : of.recomputed;
-  stream = plus_residual(sum, stream, type);
-  of.branch.reset();
+  now[residual] = plus_residual(sum, now[residual], type);
+  sent.reset();
 }
 
 void Verbs::finish_vocabulary(const schedule::Exchanged& op, const at::Tensor& of_ranks) {
-  InFlight& now = in_flight(op.microbatch);
-  const at::Tensor gathered = of_ranks.view({-1, now.vocabulary.size(0), now.vocabulary.size(1)});
+  at::Tensor& softmax = values(op.microbatch).forward()[vocabulary];
+  const at::Tensor gathered = of_ranks.view({-1, softmax.size(0), softmax.size(1)});
   if (options_.mode == nn::Mode::infer) {
     state_.result.logits = layer(op.block, op.segment).head->joined_logits(gathered);
-    return now.vocabulary.reset();
+    return softmax.reset();
   }
-  now.vocabulary = at::empty({gathered.size(1), 2}, gathered.options());
+  softmax = at::empty({gathered.size(1), 2}, gathered.options());
   const nn::Microbatch& m = microbatch(op.microbatch);
   if (gathered.is_cuda()) {
     if (!state_.device_loss.defined()) state_.device_loss = at::zeros({2}, gathered.options().dtype(at::kDouble));
-    kernels::combine_statistics(gathered, m.targets, now.vocabulary, m.z_loss, state_.device_loss);
+    kernels::combine_statistics(gathered, m.targets, softmax, m.z_loss, state_.device_loss);
   } else {
-    state_.loss += kernels::combine_statistics(gathered, m.targets, now.vocabulary, m.z_loss);
+    state_.loss += kernels::combine_statistics(gathered, m.targets, softmax, m.z_loss);
   }
   if (options_.mode == nn::Mode::evaluate) finish_evaluation(op.microbatch);
 }

@@ -16,6 +16,7 @@ namespace trireme::executor {
 namespace {
 
 using model::StageKind;
+using enum model::TensorId;
 
 }  // namespace
 
@@ -25,60 +26,62 @@ RowCounts& Verbs::counts(Block block, Microbatch m) {
 
 void Verbs::forward_experts(const schedule::Forward& op, const model::Stage& stage, const StageOperands& operands,
                             nn::Mode mode) {
-  InFlight& now = in_flight(op.microbatch);
+  const Values::OfPhase now = values(op.microbatch).forward();
+  kernels::ExpertRows& places = values(op.microbatch).rows();
   const nn::Layer& of = layer(op.block, *op.stage);
   nn::Saved saved;
   if (stage.kind == StageKind::route) {
     std::vector<std::int64_t>& to = counts(op.block, op.microbatch).to;
     to.clear();
-    nn::Route::Rows rows =
-        of.route->forward(now.hidden, operands.parameters, microbatch_for(stage, op.block, op.microbatch), mode, saved);
-    now.hidden = std::move(rows.hidden);
-    now.rows = std::move(rows.rows);
-    now.row_weights = std::move(rows.weights);
-    now.by_expert = std::move(rows.by_expert);
+    nn::Route::Rows rows = of.route->forward(now[residual], operands.parameters,
+                                             microbatch_for(stage, op.block, op.microbatch), mode, saved);
+    now[residual] = std::move(rows.hidden);
+    now[permuted_tokens] = std::move(rows.rows);
+    now[permuted_probs] = std::move(rows.weights);
+    places = std::move(rows.by_expert);
     // On a GPU they are not here before counts are exchanged.
-    for (std::size_t e = 0; e + 1 < now.by_expert.begin.size(); ++e)
-      to.push_back(now.by_expert.begin[e + 1] - now.by_expert.begin[e]);
+    for (std::size_t e = 0; e + 1 < places.begin.size(); ++e) to.push_back(places.begin[e + 1] - places.begin[e]);
     if (options_.mode == nn::Mode::train) note_loads(stage, op.block, op.microbatch, saved);
   } else if (stage.kind == StageKind::experts) {
     if (options_.mode == nn::Mode::train)
       count_expert_tokens(op.block, {.expert_tokens = counts(op.block, op.microbatch).to});
-    now.rows = of.experts->forward(now.rows, now.row_weights, held_rows(op.block, op.microbatch), operands.parameters,
-                                   mode, saved);
-    now.row_weights.reset();
+    const at::Tensor rows = now.take(permuted_tokens), probs = now.take(permuted_probs);
+    now[expert_output] =
+        of.experts->forward(rows, probs, held_rows(op.block, op.microbatch), operands.parameters, mode, saved);
   } else {
-    const at::Tensor out = at::empty_like(now.hidden);
-    kernels::sum_rows(now.rows, now.by_expert, now.hidden, out);
-    now.hidden = out;
-    drop_rows(now);
+    const at::Tensor out = at::empty_like(now[residual]);
+    kernels::sum_rows(now[expert_output], places, now[residual], out);
+    now[residual] = out;
+    now[expert_output].reset();
+    places = {};
   }
   if (options_.mode == nn::Mode::train) keep({op.block, *op.stage, op.microbatch}, std::move(saved.tensors));
 }
 
 void Verbs::recompute_experts(const schedule::Recompute& op, const model::Stage& stage, const StageOperands& operands) {
-  InFlight& now = in_flight(op.microbatch);
+  const Values::OfPhase now = values(op.microbatch).in(schedule::Phase::recompute);
   const nn::Layer& of = layer(op.block, *op.stage);
   const store::ActivationStore::Key key{op.block, *op.stage, op.microbatch};
   nn::Saved saved{activations_.take(key)};
   if (stage.kind == StageKind::route) {
-    nn::Route::Rows rows = of.route->forward(now.recomputed, operands.parameters,
+    nn::Route::Rows rows = of.route->forward(now[residual], operands.parameters,
                                              microbatch_for(stage, op.block, op.microbatch), nn::Mode::rebuild, saved);
-    now.rows = std::move(rows.rows);
-    now.row_weights = std::move(rows.weights);
+    now[permuted_tokens] = std::move(rows.rows);
+    now[permuted_probs] = std::move(rows.weights);
   } else if (stage.kind == StageKind::experts) {
-    (void)of.experts->forward(now.rows, now.row_weights, held_rows(op.block, op.microbatch), operands.parameters,
-                              nn::Mode::rebuild, saved);
-    drop_rows(now);
+    const at::Tensor rows = now.take(permuted_tokens), probs = now.take(permuted_probs);
+    (void)of.experts->forward(rows, probs, held_rows(op.block, op.microbatch), operands.parameters, nn::Mode::rebuild,
+                              saved);
   } else {  // nobody reads what merge leaves
-    now.recomputed.reset();
+    now[residual].reset();
   }
   keep(key, std::move(saved.tensors));
 }
 
 void Verbs::backward_experts(const schedule::Backward& op, const model::Stage& stage, const Operands& of) {
   const StageOperands& operands = of.stages.front();
-  InFlight& now = in_flight(op.microbatch);
+  const Values::OfPhase d = values(op.microbatch).gradients();
+  kernels::ExpertRows& places = values(op.microbatch).rows();
   const nn::Layer& layers = layer(op.block, *op.stage);
   const store::ActivationStore::Key key{op.block, *op.stage, op.microbatch};
   std::vector<at::Tensor> saved = activations_.take(key);
@@ -86,27 +89,30 @@ void Verbs::backward_experts(const schedule::Backward& op, const model::Stage& s
     const Stage route{op.stage->value - 2};
     const store::ActivationStore::Key of_route{op.block, route, op.microbatch};
     saved = activations_.take(of_route);
-    now.by_expert = layer(op.block, route).route->rows_of(saved, counts(op.block, op.microbatch).to);
+    places = layer(op.block, route).route->rows_of(saved, counts(op.block, op.microbatch).to);
     activations_.keep(of_route, std::move(saved));
-    now.rows = kernels::gather_rows(now.hidden, now.by_expert);
+    d[expert_output] = kernels::gather_rows(d[residual], places);
     return;
   }
   // As planned: what waits comes beside what was saved.
   const std::vector<at::Tensor> until_then = of.weights_wait ? saved : std::vector<at::Tensor>();
   if (op.part != schedule::BackwardPart::weight) {
     if (stage.kind == StageKind::experts) {
-      nn::HeldExperts::Gradients d =
-          layers.experts->backward_input(now.rows, held_rows(op.block, op.microbatch), operands.parameters, saved);
-      now.rows = std::move(d.rows);
-      now.row_weights = std::move(d.weights);
+      const at::Tensor d_output = d.take(expert_output);
+      nn::HeldExperts::Gradients found =
+          layers.experts->backward_input(d_output, held_rows(op.block, op.microbatch), operands.parameters, saved);
+      d[permuted_tokens] = std::move(found.rows);
+      d[permuted_probs] = std::move(found.weights);
     } else {
-      const at::Tensor d_hidden = now.hidden;
+      const at::Tensor d_residual = d[residual];
       nn::Result result =
-          layers.route->backward_input(now.rows, now.row_weights, d_hidden, now.by_expert, operands.parameters,
+          layers.route->backward_input(d[permuted_tokens], d[permuted_probs], d_residual, places, operands.parameters,
                                        microbatch_for(stage, op.block, op.microbatch), saved);
-      if (layers.route->shares()) saved.insert(saved.begin(), d_hidden);
-      now.hidden = std::move(result.hidden);
-      drop_rows(now);
+      if (layers.route->shares()) saved.insert(saved.begin(), d_residual);
+      d[residual] = std::move(result.hidden);
+      d[permuted_tokens].reset();
+      d[permuted_probs].reset();
+      places = {};
       add_loss(result);
     }
   }
@@ -203,12 +209,6 @@ std::vector<std::int64_t> Verbs::held_rows(Block block, Microbatch m) {
   return counts(block, m).begins(model_.part.experts.ranks);
 }
 
-void Verbs::drop_rows(InFlight& of) {
-  of.rows.reset();
-  of.row_weights.reset();
-  of.by_expert = {};
-}
-
 void Verbs::exchange_of_experts(const schedule::Exchanged& op) {
   const schedule::ExchangeRow& row = schedule::row_of(op.kind);
   if (row.pack == schedule::Layout::rows) return exchange_rows(op, link(row.group, row.lane));
@@ -218,23 +218,24 @@ void Verbs::exchange_of_experts(const schedule::Exchanged& op) {
     return link(row.group, row.lane).all_reduce(of.loads.mutable_data_ptr<float>(), of.loads.numel(), DType::fp32);
   }
   const std::int64_t tokens = stream_tokens(op.microbatch);
-  kernels::ExpertRows& mine = in_flight(op.microbatch).by_expert;
+  kernels::ExpertRows& mine = values(op.microbatch).rows();
   comm::Collectives& experts = link(row.group, row.lane);
   if (!mine.begin_on_device.defined()) return exchange_counts(experts, of, tokens, model_[op.block].name);
   exchange_counts_on_device(experts, mine, of, tokens, model_[op.block].name);
 }
 
 void Verbs::exchange_rows(const schedule::Exchanged& op, comm::Collectives& experts) {
-  InFlight& now = in_flight(op.microbatch);
+  const Values::OfPhase now = values(op.microbatch).in(op.phase);
   const bool dispatches = op.kind == schedule::Exchange::dispatch, trains = options_.mode == nn::Mode::train;
   const bool outward = dispatches != (op.phase == schedule::Phase::backward);
   const RowCounts& of = counts(op.block, op.microbatch);
-  const RowsAndWeights mine{.rows = now.rows, .weights = dispatches ? now.row_weights : at::Tensor()};
+  at::Tensor& rows = now[dispatches ? permuted_tokens : expert_output];
+  const RowsAndWeights mine{.rows = rows, .weights = dispatches ? now[permuted_probs] : at::Tensor()};
   const bool withheld = trains && fault::point(dispatches ? "experts.dispatch" : "experts.combine") && dispatches;
   RowsAndWeights moved = withheld ? rows_like(mine, outward ? of.received() : of.mine())
                                   : (outward ? to_experts : from_experts)(experts, of, mine);
-  now.rows = std::move(moved.rows);
-  if (dispatches) now.row_weights = std::move(moved.weights);
+  rows = std::move(moved.rows);
+  if (dispatches) now[permuted_probs] = std::move(moved.weights);
 }
 
 void Verbs::record_rows() {

@@ -15,6 +15,7 @@ namespace trireme::executor {
 namespace {
 
 using PlainOperators = at::AutoDispatchBelowADInplaceOrView;
+using enum model::TensorId;
 
 }  // namespace
 
@@ -22,118 +23,117 @@ const nn::Layer& Verbs::layer(Block block, Stage stage) const {
   return layers_.at(static_cast<std::size_t>(block.value)).at(static_cast<std::size_t>(stage.value));
 }
 
-void Verbs::end_attention(const model::Stage& stage, const StageOperands& operands, const nn::Layer& layer,
-                          Microbatch m, nn::Mode mode, at::Tensor& stream, nn::Saved& saved) {
-  InFlight& now = in_flight(m);
-  const bool adds = model::adds_to_stream(stage);
-  const at::Tensor residual = adds ? stream : at::Tensor();
-  at::Tensor out = layer.output ? layer.output->forward(now.branch, residual, operands.parameters, mode, saved.tensors)
-                                : layer.attend->forward(now.branch, now.keys, residual, operands.parameters,
-                                                        microbatch(m), mode, saved.tensors);
-  now.keys.reset();
-  now.branch.reset();
-  (adds ? stream : now.branch) = std::move(out);
+void Verbs::end_attention(const ShardedForward& call, nn::Saved& saved) {
+  const Values::OfPhase now = values(call.microbatch).in(call.phase);
+  const nn::Layer& layers = layer(call.block, call.number);
+  const model::TensorId result = model::result_of(call.stage);
+  const at::Tensor input = now.take(model::input_of(call.stage.kind)), whole_keys = now.take(keys);
+  const at::Tensor addend = result == residual ? now[residual] : at::Tensor();
+  now[result] = layers.output
+                    ? layers.output->forward(input, addend, call.operands.parameters, call.mode, saved.tensors)
+                    : layers.attend->forward(input, whole_keys, addend, call.operands.parameters,
+                                             microbatch(call.microbatch), call.mode, saved.tensors);
 }
 
-void Verbs::leave_statistics(Block block, Stage projection, InFlight& of) const {
-  const std::vector<nn::Layer>& stages = layers_.at(static_cast<std::size_t>(block.value));
-  const auto next = static_cast<std::size_t>(projection.value) + 1;
-  if (next < stages.size() && stages[next].qk_norm) of.statistics = stages[next].qk_norm->sums_of_squares(of.branch);
+void Verbs::forward_branch(const ShardedForward& call, nn::Saved& saved) {
+  const Values::OfPhase now = values(call.microbatch).in(call.phase);
+  const at::Tensor input = now.take(normed);
+  at::Tensor& output = now[model::output_of(call.stage.kind)];
+  output =
+      layer(call.block, call.number)
+          .branch->forward(input, {}, call.operands.parameters, microbatch(call.microbatch), call.mode, saved.tensors);
+  const std::vector<nn::Layer>& stages = layers_.at(static_cast<std::size_t>(call.block.value));
+  const auto next = static_cast<std::size_t>(call.number.value) + 1;
+  if (next < stages.size() && stages[next].qk_norm) now[statistics] = stages[next].qk_norm->sums_of_squares(output);
 }
 
-void Verbs::finish_norm_of_heads(const nn::Layer& layer, const std::vector<at::Tensor>& saved, InFlight& of) {
-  layer.qk_norm->finish_backward(of.branch, of.statistics, saved);
-  of.statistics.reset();
+void Verbs::finish_norm_of_heads(const nn::Layer& layer, const std::vector<at::Tensor>& saved, Values& values) {
+  const Values::OfPhase d = values.gradients();
+  layer.qk_norm->finish_backward(d[projected], d[statistics], saved);
+  d[statistics].reset();
+}
+
+void Verbs::forward_sharded(const ShardedForward& call, nn::Saved& saved) {
+  const Values::OfPhase now = values(call.microbatch).in(call.phase);
+  const nn::Layer& of = layer(call.block, call.number);
+  const std::vector<at::Tensor>& parameters = call.operands.parameters;
+  const nn::Microbatch& m = microbatch(call.microbatch);
+  switch (call.stage.kind) {
+    case model::StageKind::input:
+      now[normed] = now[residual];
+      if (nn::saves(call.mode)) saved.tensors = {now[residual]};
+      return;
+    case model::StageKind::norm: now[normed] = of.norm->forward(now[residual], parameters, call.mode, saved); return;
+    case model::StageKind::post_norm:
+      now[residual] = of.norm->forward(now[branch_output], parameters, call.mode, saved).add_(now[residual]);
+      now[branch_output].reset();
+      return;
+    case model::StageKind::embedding:
+      now[residual].reset();
+      now[branch_output] = of.embedding->forward(parameters, m);
+      return;
+    case model::StageKind::logits:
+      now[residual].reset();
+      now[vocabulary] = of.head->forward(now[normed], parameters, m, call.mode, now[logits]);
+      if (!nn::saves(call.mode)) now[normed].reset();
+      return;
+    case model::StageKind::attend:
+    case model::StageKind::output: return end_attention(call, saved);
+    case model::StageKind::qk_norm:
+      now[projected] = of.qk_norm->forward(now[projected], now[statistics], parameters, m, call.mode, saved.tensors);
+      now[statistics].reset();
+      return;
+    case model::StageKind::core_attention: {
+      const at::Tensor qkv = now.take(projected);
+      now[attended] = of.core_attention->forward(qkv, m, call.mode, saved.tensors);
+      return;
+    }
+    default: forward_branch(call, saved);
+  }
 }
 
 void Verbs::forward_partitioned(const schedule::Forward& op, const model::Stage& stage, const StageOperands& operands,
                                 nn::Mode mode) {
   const PlainOperators guard;
   if (model::is_of_experts(stage.kind)) return forward_experts(op, stage, operands, mode);
-  InFlight& now = in_flight(op.microbatch);
-  const nn::Layer& partitioned = layer(op.block, *op.stage);
+  const store::ActivationStore::Key key{op.block, *op.stage, op.microbatch};
   nn::Saved saved;
   const bool cached = caches(op, stage.kind);
-  if (cached) saved.tensors = activations_.take_any({op.block, *op.stage, op.microbatch});
-  const nn::Mode branch_mode = cached ? nn::Mode::generate : mode;
-  switch (stage.kind) {
-    case model::StageKind::input:
-      now.branch = now.hidden;
-      if (nn::saves(mode)) saved.tensors = {now.hidden};
-      break;
-    case model::StageKind::norm:
-      now.branch = partitioned.norm->forward(now.hidden, operands.parameters, mode, saved);
-      break;
-    case model::StageKind::post_norm:
-      now.hidden = partitioned.norm->forward(now.branch, operands.parameters, mode, saved).add_(now.hidden);
-      now.branch.reset();
-      break;
-    case model::StageKind::embedding:
-      now.hidden.reset();
-      now.branch = partitioned.embedding->forward(operands.parameters, microbatch(op.microbatch));
-      break;
-    case model::StageKind::logits:
-      now.hidden.reset();
-      now.vocabulary =
-          partitioned.head->forward(now.branch, operands.parameters, microbatch(op.microbatch), mode, now.logits);
-      if (!nn::saves(mode)) now.branch.reset();
-      break;
-    case model::StageKind::attend:
-    case model::StageKind::output:
-      end_attention(stage, operands, partitioned, op.microbatch, branch_mode, now.hidden, saved);
-      break;
-    case model::StageKind::qk_norm:
-      now.branch = partitioned.qk_norm->forward(now.branch, now.statistics, operands.parameters,
-                                                microbatch(op.microbatch), mode, saved.tensors);
-      now.statistics.reset();
-      break;
-    case model::StageKind::core_attention:
-      now.branch = partitioned.core_attention->forward(now.branch, microbatch(op.microbatch), mode, saved.tensors);
-      break;
-    default:
-      now.branch = partitioned.branch->forward(now.branch, {}, operands.parameters, microbatch(op.microbatch),
-                                               branch_mode, saved.tensors);
-      leave_statistics(op.block, *op.stage, now);
-  }
+  if (cached) saved.tensors = activations_.take_any(key);
+  forward_sharded({.block = op.block,
+                   .number = *op.stage,
+                   .microbatch = op.microbatch,
+                   .phase = schedule::Phase::forward,
+                   .stage = stage,
+                   .operands = operands,
+                   .mode = cached ? nn::Mode::generate : mode},
+                  saved);
   // A block that runs again keeps what its first stage read.
-  if (op.keep == model::Keep::input && op.stage->value == 0) saved.tensors = {now.hidden};
-  if (cached || options_.mode == nn::Mode::train) keep({op.block, *op.stage, op.microbatch}, std::move(saved.tensors));
+  if (op.keep == model::Keep::input && op.stage->value == 0)
+    saved.tensors = {values(op.microbatch).forward()[residual]};
+  if (cached || options_.mode == nn::Mode::train) keep(key, std::move(saved.tensors));
 }
 
 void Verbs::recompute_partitioned(const schedule::Recompute& op, const model::Stage& stage,
                                   const StageOperands& operands) {
   const PlainOperators guard;
   if (model::is_of_experts(stage.kind)) return recompute_experts(op, stage, operands);
-  InFlight& now = in_flight(op.microbatch);
-  const nn::Layer& partitioned = layer(op.block, *op.stage);
+  at::Tensor& stream = values(op.microbatch).in(schedule::Phase::recompute)[residual];
   const store::ActivationStore::Key key{op.block, *op.stage, op.microbatch};
   std::vector<at::Tensor> input = activations_.take(key);
-  if (op.stage->value == 0) now.recomputed = std::move(input.front());
+  if (op.stage->value == 0) stream = std::move(input.front());
   input.clear();
   const bool last = op.stage->value + 1 == static_cast<int>(model_[op.block].stages.size());
-  const nn::Mode mode = last ? nn::Mode::rebuild : nn::Mode::train;
   nn::Saved saved;
-  if (stage.kind == model::StageKind::input) {
-    now.branch = now.recomputed;
-    saved.tensors = {now.recomputed};
-  } else if (stage.kind == model::StageKind::norm) {
-    now.branch = partitioned.norm->forward(now.recomputed, operands.parameters, mode, saved);
-  } else if (stage.kind == model::StageKind::post_norm) {
-    now.recomputed = partitioned.norm->forward(now.branch, operands.parameters, mode, saved).add_(now.recomputed);
-  } else if (model::ends_attention(stage.kind)) {
-    end_attention(stage, operands, partitioned, op.microbatch, mode, now.recomputed, saved);
-  } else if (stage.kind == model::StageKind::qk_norm) {
-    now.branch = partitioned.qk_norm->forward(now.branch, now.statistics, operands.parameters,
-                                              microbatch(op.microbatch), mode, saved.tensors);
-    now.statistics.reset();
-  } else if (stage.kind == model::StageKind::core_attention) {
-    now.branch = partitioned.core_attention->forward(now.branch, microbatch(op.microbatch), mode, saved.tensors);
-  } else {
-    now.branch = partitioned.branch->forward(now.branch, {}, operands.parameters, microbatch(op.microbatch), mode,
-                                             saved.tensors);
-    leave_statistics(op.block, *op.stage, now);
-  }
-  if (last) now.recomputed.reset();
+  forward_sharded({.block = op.block,
+                   .number = *op.stage,
+                   .microbatch = op.microbatch,
+                   .phase = schedule::Phase::recompute,
+                   .stage = stage,
+                   .operands = operands,
+                   .mode = last ? nn::Mode::rebuild : nn::Mode::train},
+                  saved);
+  if (last) stream.reset();
   keep(key, std::move(saved.tensors));
 }
 
@@ -141,7 +141,8 @@ void Verbs::backward_partitioned(const schedule::Backward& op, const model::Stag
   const PlainOperators guard;
   const StageOperands& operands = of.stages.front();
   if (model::is_of_experts(stage.kind)) return backward_experts(op, stage, of);
-  InFlight& now = in_flight(op.microbatch);
+  Values& all = values(op.microbatch);
+  const Values::OfPhase d = all.gradients();
   const nn::Layer& partitioned = layer(op.block, *op.stage);
   const store::ActivationStore::Key key{op.block, *op.stage, op.microbatch};
   const nn::Microbatch& m = microbatch(op.microbatch);
@@ -149,69 +150,70 @@ void Verbs::backward_partitioned(const schedule::Backward& op, const model::Stag
   const bool input = op.part == schedule::BackwardPart::input;
   // As planned: what waits comes beside what was saved.
   const std::vector<at::Tensor> until_then = of.weights_wait ? saved : std::vector<at::Tensor>();
-  const bool gathered = stage.leave == model::Exchange::scatter_sequence;
-  const bool of_branch = gathered || stage.sum_is_normed || stage.kind == model::StageKind::projection ||
-                         stage.kind == model::StageKind::core_attention || stage.kind == model::StageKind::qk_norm;
-  at::Tensor& upstream = of_branch ? now.branch : now.hidden;
+  const model::TensorId upstream = model::upstream_of(stage);
+  // The gradient that the backward reads. That of the residual stream is read by the norm before the branch, too.
+  const auto take_upstream = [&] { return upstream == residual ? d[residual] : d.take(upstream); };
   switch (stage.kind) {
     case model::StageKind::input:
       if (op.part == schedule::BackwardPart::weight) return;
-      now.hidden = now.branch.add_(now.hidden);
-      now.branch.reset();
+      d[residual] = d.take(normed).add_(d[residual]);
       break;
     case model::StageKind::qk_norm:
       if (!input) return partitioned.qk_norm->backward_weight(operands.gradients, saved);
-      now.statistics = partitioned.qk_norm->backward_input(upstream, operands.parameters, m, saved);
-      if (stage.enter != model::Exchange::all_reduce_statistics) finish_norm_of_heads(partitioned, saved, now);
+      d[statistics] = partitioned.qk_norm->backward_input(d[projected], operands.parameters, m, saved);
+      if (stage.enter != model::Exchange::all_reduce_statistics) finish_norm_of_heads(partitioned, saved, all);
       break;
-    case model::StageKind::norm:
+    case model::StageKind::norm: {
       if (op.part == schedule::BackwardPart::weight)
         return partitioned.norm->backward_weight(operands.gradients, saved);
-      now.hidden =
-          input ? partitioned.norm->backward_input(now.branch, now.hidden, operands.parameters, saved)
-                : partitioned.norm->backward(now.branch, now.hidden, operands.parameters, operands.gradients, saved);
-      now.branch.reset();
+      const at::Tensor d_normed = d.take(normed);
+      d[residual] =
+          input ? partitioned.norm->backward_input(d_normed, d[residual], operands.parameters, saved)
+                : partitioned.norm->backward(d_normed, d[residual], operands.parameters, operands.gradients, saved);
       break;
+    }
     case model::StageKind::post_norm:
       if (op.part == schedule::BackwardPart::weight)
         return partitioned.norm->backward_weight(operands.gradients, saved);
-      now.branch =
-          input ? partitioned.norm->backward_input(now.hidden.clone(), {}, operands.parameters, saved)
-                : partitioned.norm->backward(now.hidden.clone(), {}, operands.parameters, operands.gradients, saved);
+      d[branch_output] =
+          input ? partitioned.norm->backward_input(d[residual].clone(), {}, operands.parameters, saved)
+                : partitioned.norm->backward(d[residual].clone(), {}, operands.parameters, operands.gradients, saved);
       break;
     case model::StageKind::embedding:
-      partitioned.embedding->backward(upstream, operands.gradients, m);
-      now.branch.reset();
-      now.hidden.reset();
+      partitioned.embedding->backward(take_upstream(), operands.gradients, m);
+      d[residual].reset();
       break;
-    case model::StageKind::logits:
-      now.branch = partitioned.head->backward(now.branch, now.vocabulary, operands.parameters, operands.gradients, m,
-                                              std::move(now.logits));
-      now.vocabulary.reset();
+    case model::StageKind::logits: {
+      const at::Tensor h = all.forward().take(normed), softmax = all.forward().take(vocabulary);
+      d[normed] = partitioned.head->backward(h, softmax, operands.parameters, operands.gradients, m,
+                                             all.forward().take(logits));
       break;
+    }
     case model::StageKind::attend:
       if (input) {
-        nn::Attend::Gradients d = partitioned.attend->backward_input(upstream, now.keys, operands.parameters, m, saved);
-        now.branch = std::move(d.qkv);
-        now.keys = std::move(d.keys);
+        const at::Tensor gathered = all.in(schedule::Phase::again).take(keys);
+        nn::Attend::Gradients found =
+            partitioned.attend->backward_input(take_upstream(), gathered, operands.parameters, m, saved);
+        d[projected] = std::move(found.qkv);
+        d[keys] = std::move(found.keys);
       } else {
         partitioned.attend->backward_weight(operands.gradients, saved);
       }
       break;
-    case model::StageKind::core_attention: now.branch = partitioned.core_attention->backward(upstream, m, saved); break;
+    case model::StageKind::core_attention:
+      d[projected] = partitioned.core_attention->backward(take_upstream(), m, saved);
+      break;
     case model::StageKind::output:
       if (input)
-        now.branch = partitioned.output->backward_input(upstream, operands.parameters, saved);
+        d[attended] = partitioned.output->backward_input(take_upstream(), operands.parameters, saved);
       else
         partitioned.output->backward_weight(operands.gradients, saved);
       break;
     default:
-      if (input) {
-        now.branch = partitioned.branch->backward_input(upstream, operands.parameters, m, saved);
-      } else {
-        partitioned.branch->backward_weight(now.branch_again, operands.gradients, saved);
-        now.branch_again.reset();
-      }
+      if (input)
+        d[normed] = partitioned.branch->backward_input(take_upstream(), operands.parameters, m, saved);
+      else
+        partitioned.branch->backward_weight(all.in(schedule::Phase::again).take(normed), operands.gradients, saved);
   }
   if (!input) return;
   if (of.weights_wait)
@@ -225,7 +227,7 @@ void Verbs::run(const schedule::Rebuild& op, const Operands& operands) {
   const store::ActivationStore::Key key{op.block, op.segment, op.microbatch};
   std::vector<at::Tensor> saved = activations_.take(key);
   const nn::Layer& of = layer(op.block, op.segment);
-  in_flight(op.microbatch).branch_again =
+  values(op.microbatch).in(schedule::Phase::again)[normed] =
       of.norm ? of.norm->again(operands.stages.front().parameters, saved) : saved.front();
   activations_.keep(key, std::move(saved));
 }

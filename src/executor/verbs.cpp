@@ -68,19 +68,19 @@ void Verbs::run(const schedule::Forward& op, const Operands& operands) {
   const nn::Mode mode = options_.mode == nn::Mode::train ? mode_that_keeps(op.keep) : options_.mode;
   if (const model::Stage* partitioned = schedule::partitioned_stage(model_, op.block, op.stage); partitioned != nullptr)
     return forward_partitioned(op, *partitioned, operands.stages.front(), mode);
-  InFlight& now = in_flight(op.microbatch);
+  at::Tensor& residual = values(op.microbatch).forward()[model::TensorId::residual];
   for (const StageOperands& stage : operands.stages) {
     nn::Saved saved;
     const bool cached = caches(op, stage.kind);
     const store::ActivationStore::Key key{op.block, stage.stage, op.microbatch};
     if (cached) saved.tensors = activations_.take_any(key);
     at::Tensor input;
-    if (op.keep == model::Keep::input && stage.stage.value == 0) input = now.hidden;
+    if (op.keep == model::Keep::input && stage.stage.value == 0) input = residual;
     if (stage.kind == model::StageKind::moe) counts(op.block, op.microbatch).to.clear();
     const nn::Mode stage_mode = cached ? nn::Mode::generate : mode;
-    nn::Result result = forward_whole({op.block, stage.stage, op.microbatch}, stage.parameters, std::move(now.hidden),
-                                      stage_mode, saved);
-    now.hidden = std::move(result.hidden);
+    nn::Result result =
+        forward_whole({op.block, stage.stage, op.microbatch}, stage.parameters, std::move(residual), stage_mode, saved);
+    residual = std::move(result.hidden);
     count_expert_tokens(op.block, result);
     if (stage.kind == model::StageKind::moe) counts(op.block, op.microbatch).to = std::move(result.expert_tokens);
     if (input.defined()) saved.tensors.insert(saved.tensors.begin(), std::move(input));
@@ -88,7 +88,7 @@ void Verbs::run(const schedule::Forward& op, const Operands& operands) {
     if (options_.mode != nn::Mode::train) add_loss(result);
   }
   if (options_.mode != nn::Mode::train && operands.stages.back().kind == model::StageKind::head)
-    finish_head(op.microbatch, std::move(now.hidden));
+    finish_head(op.microbatch, std::move(residual));
 }
 
 void Verbs::finish_head(Microbatch m, at::Tensor output) {
@@ -136,18 +136,18 @@ void Verbs::run(const schedule::Recompute& op, const Operands& operands) {
   const device::ChargeTo charge(device::Category::workspace);
   if (const model::Stage* partitioned = schedule::partitioned_stage(model_, op.block, op.stage); partitioned != nullptr)
     return recompute_partitioned(op, *partitioned, operands.stages.front());
-  InFlight& now = in_flight(op.microbatch);
+  at::Tensor& residual = values(op.microbatch).in(schedule::Phase::recompute)[model::TensorId::residual];
   const auto last = static_cast<int>(model_[op.block].stages.size()) - 1;
   for (const StageOperands& stage : operands.stages) {
     const store::ActivationStore::Key key{op.block, stage.stage, op.microbatch};
     nn::Saved saved{activations_.take(key)};
     if (stage.stage.value == 0) {
-      now.recomputed = std::move(saved.tensors.front());
+      residual = std::move(saved.tensors.front());
       saved.tensors.erase(saved.tensors.begin());
     }
     const nn::Mode mode = stage.stage.value == last ? nn::Mode::rebuild : nn::Mode::train;
-    nn::Result result = forward_whole(key, stage.parameters, std::move(now.recomputed), mode, saved);
-    now.recomputed = std::move(result.hidden);
+    nn::Result result = forward_whole(key, stage.parameters, std::move(residual), mode, saved);
+    residual = std::move(result.hidden);
     keep(key, std::move(saved.tensors));
   }
 }
@@ -156,7 +156,7 @@ void Verbs::run(const schedule::Backward& op, const Operands& operands) {
   const device::ChargeTo charge(device::Category::workspace);
   if (const model::Stage* partitioned = schedule::partitioned_stage(model_, op.block, op.stage); partitioned != nullptr)
     return backward_partitioned(op, *partitioned, operands);
-  at::Tensor& d = in_flight(op.microbatch).hidden;
+  at::Tensor& d = values(op.microbatch).gradients()[model::TensorId::residual];
   for (const StageOperands& stage : operands.stages) {
     nn::Saved saved{activations_.take({op.block, stage.stage, op.microbatch})};
     const nn::Stage& whole = *layer(op.block, stage.stage).whole;

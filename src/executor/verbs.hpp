@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "executor/expert_rows.hpp"
+#include "executor/values.hpp"
 #include "trireme/executor/executor.hpp"
 #include "trireme/kernels/cross_entropy.hpp"
 #include "trireme/kernels/experts.hpp"
@@ -22,30 +23,14 @@
 
 namespace trireme::executor {
 
-/// What stands between the ops of one microbatch, each as `schedule::Resource` names it: two microbatches in flight
-/// share none of it.
-struct InFlight {
-  at::Tensor hidden;        ///< the residual stream, or its gradient
-  at::Tensor recomputed;    ///< the residual stream of a forward that runs again
-  at::Tensor branch;        ///< between the residual stream and a branch, or its gradient
-  at::Tensor branch_again;  ///< a branch's input once more
-  at::Tensor statistics;    ///< sums over the heads of every token, of queries and of keys: fp32 [2, B*T]
-  at::Tensor keys;  ///< keys and values of whole sequences, or the gradients by them: [B*T, 2 kv_heads * head_dim]
-  at::Tensor rows;  ///< of tokens for experts, or what came of them, or the gradients by either: [R, D]
-  at::Tensor row_weights;         ///< of those, or the gradients by them: fp32 [R]
-  kernels::ExpertRows by_expert;  ///< where this rank's rows lie, while they are away
-  at::Tensor logits;              ///< of the first chunk of tokens, between the head's forward and backward
-  at::Tensor vocabulary;          ///< statistics of the logits, then their softmax: maximum and sum [B*T, 2]
-};
-
 /// The step that the compute lane is in. Only that lane touches it, and the tensor, context and expert lanes what
 /// they exchange.
 struct StepState {
   StepInput input;
   StepResult result;
   timeline::Clock::time_point begin{};
-  double waited_for_pipeline = 0;   ///< seconds until the norm
-  std::vector<InFlight> in_flight;  ///< by microbatch
+  double waited_for_pipeline = 0;  ///< seconds until the norm
+  std::vector<Values> values;      ///< by microbatch
   kernels::LossSums loss;
   at::Tensor device_loss;           ///< on a GPU instead: fp64 [2], undefined while there is none
   at::Tensor device_router_losses;  ///< the same of routers, balance and z
@@ -105,18 +90,26 @@ class Verbs {
   [[nodiscard]] static bool caches(const schedule::Forward& op, model::StageKind kind) {
     return op.keep == model::Keep::kv_cache && model::has_kv_cache(kind);
   }
-  /// One stage that tensor or context parallelism cut.
+  /// A stage that a parallel axis shards, in a forward or in a recompute.
+  struct ShardedForward {
+    Block block;
+    Stage number;
+    Microbatch microbatch;
+    schedule::Phase phase;
+    const model::Stage& stage;
+    const StageOperands& operands;
+    nn::Mode mode;
+  };
   void forward_partitioned(const schedule::Forward& op, const model::Stage& stage, const StageOperands& operands,
                            nn::Mode mode);
   void recompute_partitioned(const schedule::Recompute& op, const model::Stage& stage, const StageOperands& operands);
-  /// The forward of what ends attention: over gathered keys, which are freed, or its output alone. Adds to `stream`
-  /// where nothing sums or norms it first.
-  void end_attention(const model::Stage& stage, const StageOperands& operands, const nn::Layer& layer, Microbatch m,
-                     nn::Mode mode, at::Tensor& stream, nn::Saved& saved);
-  /// What the norm of queries and keys over all heads behind a projection reads of this rank's, where there is one.
-  void leave_statistics(Block block, Stage projection, InFlight& of) const;
-  /// The gradient by what a qk_norm read, from `of.branch` and the sums over all ranks' heads.
-  static void finish_norm_of_heads(const nn::Layer& layer, const std::vector<at::Tensor>& saved, InFlight& of);
+  void forward_sharded(const ShardedForward& call, nn::Saved& saved);
+  /// The stages that end attention: over gathered keys, which are freed, or its output projection alone.
+  void end_attention(const ShardedForward& call, nn::Saved& saved);
+  /// The same of a branch, and of the projection; where a norm over all heads follows, the sums that it reads.
+  void forward_branch(const ShardedForward& call, nn::Saved& saved);
+  /// The gradient by what a qk_norm read, from the sums over all ranks' heads.
+  static void finish_norm_of_heads(const nn::Layer& layer, const std::vector<at::Tensor>& saved, Values& values);
   void backward_partitioned(const schedule::Backward& op, const model::Stage& stage, const Operands& of);
   /// One of the stages between which rows go to experts and back.
   void forward_experts(const schedule::Forward& op, const model::Stage& stage, const StageOperands& operands,
@@ -142,7 +135,6 @@ class Verbs {
   [[nodiscard]] RowCounts& counts(Block block, Microbatch m);
   /// Where the rows of each of this rank's experts begin.
   [[nodiscard]] std::vector<std::int64_t> held_rows(Block block, Microbatch m);
-  static void drop_rows(InFlight& of);
   /// Tokens that stand on this rank's residual stream.
   [[nodiscard]] std::int64_t stream_tokens(Microbatch m) const;
   /// What of a microbatch's tokens this rank chose experts for, where a router's backward reads sums over ranks.
@@ -152,9 +144,9 @@ class Verbs {
   [[nodiscard]] const model::Stage& stage_of(const schedule::Exchanged& op) const {
     return model_[op.block].stages[static_cast<std::size_t>(op.segment.value)];
   }
-  /// The sum over the tensor axis of `of.branch`: forward adds it to the residual stream, or to that which runs again,
-  /// unless it is normed first.
-  static void put_sum(const at::Tensor& sum, schedule::Phase phase, const model::Stage& stage, InFlight& of);
+  /// Stores a sum over the tensor axis: in forward and recompute added to the residual stream, unless it is normed
+  /// first.
+  void put_sum(const schedule::Exchanged& op, const at::Tensor& sum);
   /// Squares of a block's gradient shard, of the elements that this rank counts in the norm.
   double counted_squares(ParamBlock block, const optim::Team& team);
   /// On a GPU: squares of a block's gradient shard, launched behind the op that writes it last.
@@ -207,7 +199,7 @@ class Verbs {
     return links_.at({group, lane});
   }
   [[nodiscard]] const nn::Layer& layer(Block block, Stage stage) const;
-  [[nodiscard]] InFlight& in_flight(Microbatch m) { return state_.in_flight[static_cast<std::size_t>(m.value)]; }
+  [[nodiscard]] Values& values(Microbatch m) { return state_.values[static_cast<std::size_t>(m.value)]; }
   [[nodiscard]] const nn::Microbatch& microbatch(Microbatch m) const {
     return state_.input.microbatches[static_cast<std::size_t>(m.value)];
   }
