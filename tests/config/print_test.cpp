@@ -220,7 +220,7 @@ TEST(Differences, AreTheOptionsWhoseValuesDiffer) {
   EXPECT_EQ(found[0].before, print(base.batch.micro));
   EXPECT_EQ(found[0].after, "4");
   EXPECT_EQ(found[1].key, "trace_steps");
-  EXPECT_EQ(differences(RunConfig{}, everything_set()).size(), options().size() - 1) << "all but optimizer.name";
+  EXPECT_EQ(differences(RunConfig{}, everything_set()).size(), options().size() - 1) << "all except optimizer.name";
 }
 
 TEST(PrintRunFile, SaysWhatEachKeyMeans) {
