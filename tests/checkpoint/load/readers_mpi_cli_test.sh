@@ -46,7 +46,7 @@ def tensors(path):
         return {f"{group}/{name}": index[group][name][()] for group in ("model", "first_moment", "second_moment") for name in index[group]}
 
 def by_manifest(path):
-    """The same by docs/checkpoints.md alone: the manifest, and plain reading at its offsets."""
+    """The same by docs/checkpoint-format.md alone: the manifest, and plain reading at its offsets."""
     with h5py.File(path + "/index.h5") as index:
         manifest = json.loads(index["manifest"][()].tobytes())
     assert manifest["format"] == "trireme checkpoint" and manifest["version"] == 2
