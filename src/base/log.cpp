@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trireme/base/log.hpp"
 
-#include <cstdio>
 #include <mutex>
 #include <utility>
 
+#include "trireme/base/standard_error.hpp"
 #include "trireme/base/text.hpp"
 
 namespace trireme::log {
@@ -16,7 +16,7 @@ void to_standard_error(Level level, std::string_view line) {
   std::string whole = level == Level::warning ? "warning: " : "error: ";
   whole += line;
   whole += '\n';
-  std::fwrite(whole.data(), 1, whole.size(), stderr);  // one write: lines of several ranks do not mix
+  write_to_standard_error(whole);
 }
 
 struct Installed {

@@ -19,6 +19,7 @@
 #include "trireme/base/io/concurrently.hpp"
 #include "trireme/base/io/entries.hpp"
 #include "trireme/base/io/file.hpp"
+#include "trireme/base/io/remove_tree.hpp"
 #include "trireme/base/log.hpp"
 #include "trireme/base/text.hpp"
 #include "trireme/data/text/xxh3.hpp"
@@ -70,7 +71,7 @@ void remove_or_warn(const fs::path& path) {
     const std::vector<fs::path> files = io::entries_of(shards, error);
     io::concurrently(files.size(), [&](std::size_t i) { (void)::unlink(files[i].c_str()); });
   }
-  fs::remove_all(path, error);
+  io::remove_tree(path, error);
   if (error) log::warning(fmt::format("{}: cannot be removed: {}; remove it by hand", path.string(), error.message()));
 }
 

@@ -46,8 +46,11 @@ void refuse_lone_ranks(const mpi::Communicator& world) {
   check_launcher(by, world.size(), mpi_library());
 }
 
-int train(const mpi::Communicator& world, const TrainArguments& arguments,
+int train(const mpi::Communicator& world, supervise::Watchdog& watchdog, const TrainArguments& arguments,
           std::optional<supervise::StartSignals>& start_signals) {
+  // A rank that is stuck before the run begins, in a file system or in a library, ends the job as one that stops later.
+  constexpr const char* reading = "reading the run file";
+  watchdog.mark(reading, supervise::Watchdog::no_step);
   const bool progress_line = world.rank() == 0 && train::rewrites_lines(train::probe_terminal());
   install_log(
       {.rank = world.rank(), .host = mpi::hostname(), .clears_line = progress_line && train::stderr_is_terminal()},
@@ -59,16 +62,13 @@ int train(const mpi::Communicator& world, const TrainArguments& arguments,
     log::warning("TRIREME_FAULT is set: this run will break on purpose");
     (void)fault::point("train.begin");  // says what is wrong in it, once
   }
-  // A rank that is stuck before the run begins, in a file system or in a library, ends the job as one that stops later.
-  std::optional<supervise::Watchdog> start;
-  constexpr const char* reading = "reading the run file";
-  const double timeout_seconds = config::read_overrides(arguments.run_file.overrides).comm.timeout_seconds;
-  start.emplace(mpi::Deadline{.timeout_seconds = timeout_seconds}, nullptr, reading);
+  const double start_timeout = config::read_overrides(arguments.run_file.overrides).comm.timeout_seconds;
   const config::RunConfig given = read_run_file(
-      world, arguments, file_progress(timeout_seconds, [&] { start->mark(reading, supervise::Watchdog::no_step); }));
+      world, arguments, file_progress(start_timeout, [&] { watchdog.mark(reading, supervise::Watchdog::no_step); }));
   const double timeout = given.comm.timeout_seconds;
   constexpr const char* checking = "checking the run file, the weights and the data";
-  start.emplace(mpi::Deadline{.timeout_seconds = timeout}, nullptr, checking);
+  watchdog.set_timeout(timeout);
+  watchdog.mark(checking, supervise::Watchdog::no_step);
   const int node_ranks = world.node().size();
   std::optional<TrialDirectory> trial;
   const std::string text = mpi::on_first_rank(
@@ -78,25 +78,29 @@ int train(const mpi::Communicator& world, const TrainArguments& arguments,
         trial.emplace();
         return train::preflight(trial_of(given, arguments.try_steps, trial->output()), world.size(), node_ranks);
       },
-      file_progress(timeout, [&] { start->mark(checking, supervise::Watchdog::no_step); }));
+      file_progress(timeout, [&] { watchdog.mark(checking, supervise::Watchdog::no_step); }));
   const std::string& path = arguments.run_file.path;
   const config::RunConfig config = train::with_common_output(config::parse_run_file(text, path), world);
   constexpr const char* comparing = "comparing the files that ranks read";
-  start.emplace(mpi::Deadline{.timeout_seconds = timeout}, nullptr, comparing);
-  const auto still_comparing = [&] { start->mark(comparing, supervise::Watchdog::no_step); };
+  watchdog.mark(comparing, supervise::Watchdog::no_step);
+  const auto still_comparing = [&] { watchdog.mark(comparing, supervise::Watchdog::no_step); };
   const std::string inputs = mpi::on_first_rank(
       world, "list the files that ranks read", [&] { return train::encode(train::input_paths(config)); },
       file_progress(timeout, still_comparing));
   train::agree_on_input_files(world, train::decode_inputs(inputs), timeout, still_comparing);
   log::debug("the run file, the weights and the data are right");
-  start.emplace(mpi::Deadline{.timeout_seconds = timeout}, nullptr, "starting the libraries");
+  watchdog.mark("starting the libraries", supervise::Watchdog::no_step);
   const Libraries libraries(world, config.device.threads);
   log::debug("the libraries are up");
-  start.reset();
   start_signals.reset();
+  watchdog.mark("setting up the job", supervise::Watchdog::no_step);
   const bool tries = arguments.try_steps > 0;
   const ExitCode code = train::run_training(
-      config, world, {.run_file = path, .is_trial = tries, .log_every = tries ? 1 : arguments.log_every});
+      config, world,
+      {.run_file = path, .is_trial = tries, .log_every = tries ? 1 : arguments.log_every, .on_supervised = [&] {
+         watchdog.rest();
+       }});
+  watchdog.mark("ending the run", supervise::Watchdog::at_end);
   if (trial && code == ExitCode::done) fmt::print("{}", trial_verdict(given, world.size(), trial->output()));
   return static_cast<int>(code);
 }
@@ -111,7 +115,10 @@ void add_train(CLI::App& app, Action& chosen) {
       require_process_manager();
       supervise::block_stop_signals();
       std::optional<supervise::StartSignals> start_signals(std::in_place);
-      return with_mpi([&](const mpi::Communicator& world) { return train(world, *arguments, start_signals); });
+      const double timeout_seconds = config::read_overrides(arguments->run_file.overrides).comm.timeout_seconds;
+      return with_mpi(timeout_seconds, [&](const mpi::Communicator& world, supervise::Watchdog& watchdog) {
+        return train(world, watchdog, *arguments, start_signals);
+      });
     };
   });
 }

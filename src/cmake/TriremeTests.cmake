@@ -152,6 +152,9 @@ function(trireme_test_support)
   add_library(counted_calls MODULE ${counted})
   trireme_test_compile_settings(counted_calls)
   target_link_libraries(counted_calls PRIVATE MPI::MPI_CXX ${CMAKE_DL_LIBS})
+  add_library(stopped_calls MODULE ${support}/stopped_calls/stopped_calls.cpp)
+  trireme_test_compile_settings(stopped_calls)
+  target_link_libraries(stopped_calls PRIVATE MPI::MPI_CXX ${CMAKE_DL_LIBS})
 
   foreach(main IN LISTS mains)
     get_filename_component(name ${main} NAME_WE)
@@ -497,7 +500,7 @@ function(trireme_cli_tests layer)
     endif()
     add_test(NAME ${layer}.${name} COMMAND bash -eu -o pipefail ${file} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR}/tests/${layer})
     set_tests_properties(${layer}.${name} PROPERTIES LABELS "machine;${labels}" TIMEOUT ${longest} COST ${timeout} SKIP_RETURN_CODE 77
-      ENVIRONMENT "${trireme_test_environment};OMP_NUM_THREADS=1;TRIREME=$<TARGET_FILE:trireme>;MPIEXEC=${MPIEXEC_EXECUTABLE};MPIEXEC_FLAGS=${mpi_flags};TRIREME_SOURCE=${PROJECT_SOURCE_DIR};SYSTEM_CALLS=$<TARGET_FILE:system_calls>;COUNTED_CALLS=$<TARGET_FILE:counted_calls>;MANY_COMMANDS=$<TARGET_FILE:many_commands>")
+      ENVIRONMENT "${trireme_test_environment};OMP_NUM_THREADS=1;TRIREME=$<TARGET_FILE:trireme>;MPIEXEC=${MPIEXEC_EXECUTABLE};MPIEXEC_FLAGS=${mpi_flags};TRIREME_SOURCE=${PROJECT_SOURCE_DIR};SYSTEM_CALLS=$<TARGET_FILE:system_calls>;COUNTED_CALLS=$<TARGET_FILE:counted_calls>;STOPPED_CALLS=$<TARGET_FILE:stopped_calls>;MANY_COMMANDS=$<TARGET_FILE:many_commands>")
   endforeach()
 endfunction()
 

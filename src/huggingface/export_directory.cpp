@@ -18,6 +18,7 @@
 #include "trireme/base/error.hpp"
 #include "trireme/base/io/entries.hpp"
 #include "trireme/base/io/file.hpp"
+#include "trireme/base/io/remove_tree.hpp"
 #include "trireme/base/text.hpp"
 
 namespace trireme::huggingface {
@@ -107,7 +108,7 @@ ExportDirectory::ExportDirectory(const std::string& directory)
   take_partial();
   if (!fs::exists(final_, error) && fs::is_directory(fs::symlink_status(old_, error)))
     fs::rename(old_, final_, error);  // `exchange` was killed
-  fs::remove_all(partial_, error);
+  io::remove_tree(partial_, error);
   must(error, fmt::format("remove {}, left by an earlier export", partial_.string()));
   fs::create_directories(partial_, error);
   must(error, fmt::format("create {}", partial_.string()));
@@ -125,7 +126,7 @@ void ExportDirectory::take_partial() {
 
 ExportDirectory::~ExportDirectory() {
   std::error_code ignored;  // an error is already on its way
-  if (!published_) fs::remove_all(partial_, ignored);
+  if (!published_) io::remove_tree(partial_, ignored);
   if (lock_ >= 0) ::close(lock_);
 }
 
@@ -137,7 +138,7 @@ void ExportDirectory::exchange() const {
   // A file system that cannot exchange, as NFS: for a moment there is no export; a kill in it leaves the old one as
   // `.<name>.old`.
   std::error_code error;
-  fs::remove_all(old_, error);
+  io::remove_tree(old_, error);
   must(error, fmt::format("remove {}, left by an earlier export", old_.string()));
   fs::rename(final_, old_, error);
   must(error, fmt::format("move {} aside", final_.string()));
@@ -157,7 +158,7 @@ void ExportDirectory::publish() {
   published_ = true;
   io::sync_directory(final_.has_parent_path() ? final_.parent_path().string() : ".");
   for (const fs::path& replaced : {partial_, old_}) {
-    fs::remove_all(replaced, error);
+    io::remove_tree(replaced, error);
     must(error, fmt::format("remove {}, which was replaced", replaced.string()));
   }
 }

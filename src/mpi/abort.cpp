@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cerrno>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -21,6 +20,7 @@
 
 #include "mpi/abort_state.hpp"
 #include "trireme/base/exit_report.hpp"
+#include "trireme/base/standard_error.hpp"
 #include "trireme/base/text.hpp"
 #include "trireme/mpi/mpi.hpp"
 #include "trireme/mpi/topology.hpp"
@@ -35,25 +35,15 @@ constexpr std::chrono::milliseconds reading{500};     // of the last line by the
 constexpr std::chrono::seconds asking{2};             // what may ask a file system, at most
 
 std::atomic<const AbortArbitration*> abort_arbitration = nullptr;
+std::atomic<bool> mpi_ending = false;
 
 bool mpi_is_up() {
+  if (mpi_ending) return false;
   int initialized = 0;
   int finalized = 0;
   MPI_Initialized(&initialized);
   MPI_Finalized(&finalized);
   return initialized != 0 && finalized == 0;
-}
-
-// One write, so that the lines of several ranks do not mix; not through stdio, whose lock another thread may hold.
-// Messages quote files.
-void write_line(const std::string& message) {
-  const std::string line = printable_lines(message);
-  std::size_t written = 0;
-  while (written < line.size()) {
-    const ssize_t n = ::write(STDERR_FILENO, line.data() + written, line.size() - written);
-    if (n < 0 && errno != EINTR) return;
-    if (n > 0) written += static_cast<std::size_t>(n);
-  }
 }
 
 // MPICH's launcher drops at an abort what it has not read yet. A pipe tells its writer how much that is.
@@ -92,15 +82,22 @@ std::string answer_of(const std::function<std::string()>& more) {
 }  // namespace
 
 void print_error(std::string_view message) {
-  write_line(fmt::format("trireme: error: {}\n", message));
+  write_last_message(printable_lines(fmt::format("trireme: error: {}\n", message)));  // it may quote a file
   wait_until_read();
 }
+
+void set_mpi_ending() { mpi_ending = true; }
 
 void set_abort_arbitration(const AbortArbitration* word) { abort_arbitration = word; }
 
 std::string ended_ranks() {
   const AbortArbitration* const word = abort_arbitration;
   return word != nullptr ? word->ended_ranks() : "";
+}
+
+std::string unfinalized_ranks() {
+  const AbortArbitration* const word = abort_arbitration;
+  return word != nullptr ? word->unfinalized_ranks() : "";
 }
 
 void await_end_of_job() {
@@ -130,8 +127,8 @@ void abort_job(ExitCode code, std::string_view message, const std::function<std:
     wait_unless_first();
     int rank = 0;
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    write_line(
-        fmt::format("{}[rank {} {}] error: {}{}\n", tables, rank, hostname(), message.substr(0, end), answer_of(more)));
+    write_last_message(printable_lines(fmt::format("{}[rank {} {}] error: {}{}\n", tables, rank, hostname(),
+                                                   message.substr(0, end), answer_of(more))));
     wait_until_read();
     MPI_Abort(MPI_COMM_WORLD, status);
   } else {

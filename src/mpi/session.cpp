@@ -9,6 +9,7 @@
 #include "mpi/abort_state.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/mpi/abort.hpp"
+#include "trireme/mpi/wait.hpp"
 
 namespace trireme::mpi {
 namespace {
@@ -55,10 +56,13 @@ Session::~Session() {
   if (std::uncaught_exceptions() > exceptions_at_construction_)
     abort_job(ExitCode::bug,
               "An exception left the part of the program that uses MPI. Report this as a bug in Trireme.");
-  set_abort_arbitration(nullptr);
-  abort_arbitration_.reset();
+  set_mpi_ending();
   world_.reset();
   MPI_Finalize();
+  abort_arbitration_->set_finalized();
+  for (Backoff backoff; !unfinalized_ranks().empty();)
+    if (!backoff.brief()) backoff.sleep();
+  set_abort_arbitration(nullptr);
 }
 
 }  // namespace trireme::mpi

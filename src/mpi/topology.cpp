@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "trireme/base/error.hpp"
 #include "trireme/mpi/broadcast.hpp"
 #include "trireme/mpi/communicator.hpp"
 #include "trireme/mpi/gather.hpp"
@@ -154,7 +155,15 @@ Topology probe_topology(const Communicator& world) {
 
 int threads_for_rank(const Topology& topology, std::int64_t device_threads, std::string_view omp_num_threads) {
   if (device_threads > 0) return static_cast<int>(device_threads);
-  if (const std::int64_t given = number(omp_num_threads); given > 0) return static_cast<int>(given);
+  if (const std::int64_t given = number(omp_num_threads); given > 0) {
+    const std::int64_t most = std::max<std::int64_t>(1024, 4L * topology.node_cores);
+    if (given > most)
+      throw EnvironmentError(
+          fmt::format("OMP_NUM_THREADS = {}, but {} has {} cores: at most {} threads a rank are "
+                      "started. Set it to a rank's share of the cores, or unset it.",
+                      given, topology.host, topology.node_cores, most));
+    return static_cast<int>(given);
+  }
   return std::max(1, topology.node_cores / topology.node_ranks);
 }
 

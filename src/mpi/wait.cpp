@@ -11,6 +11,7 @@
 
 #include "mpi/await.hpp"
 #include "trireme/base/error.hpp"
+#include "trireme/base/running_time.hpp"
 #include "trireme/mpi/abort.hpp"
 
 namespace trireme::mpi {
@@ -32,8 +33,9 @@ void Backoff::sleep() {
 }
 
 bool Deadline::passed(Clock::time_point since) const {
-  const std::chrono::duration<double> timeout(timeout_seconds);
-  return Clock::now() - since > timeout && (!last_progress || Clock::now() - last_progress() > timeout);
+  if (Clock::now() - since <= std::chrono::duration<double>(timeout_seconds)) return false;
+  return running_seconds(since) > timeout_seconds &&
+         (!last_progress || running_seconds(last_progress()) > timeout_seconds);
 }
 
 bool Wait::expired() const { return deadline_->passed(operation_.started); }

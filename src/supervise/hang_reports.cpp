@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "trireme/base/io/entries.hpp"
+#include "trireme/base/io/remove_tree.hpp"
 #include "trireme/base/text.hpp"
 
 namespace trireme::supervise {
@@ -33,7 +34,7 @@ void remove_hang_reports(const std::string& output) {
   fs::remove(heartbeat_path(output), error);
   for (const fs::path& path : io::entries_of(output, error)) {
     const std::string name = path.filename();
-    if (name.starts_with("hang-rank") && name.ends_with(".json")) fs::remove(path, error);
+    if (name.starts_with("hang-rank") && name.ends_with(".json")) io::remove_tree(path, error);
   }
 }
 

@@ -16,7 +16,9 @@
 
 #include "supervise/bounded_duration.hpp"
 #include "trireme/base/io/flush.hpp"
+#include "trireme/base/io/handled_files.hpp"
 #include "trireme/base/log.hpp"
+#include "trireme/base/running_time.hpp"
 
 namespace trireme::supervise {
 namespace {
@@ -84,22 +86,24 @@ FileWork::~FileWork() = default;
 void FileWork::watch(const std::stop_token& stop) const {
   heartbeat_.begin();
   const auto look = bounded_duration(std::clamp(heartbeat_.timeout_seconds() / 10, 0.01, 1.0));
-  const auto longest_flush = bounded_duration(timeouts_of_a_flush * heartbeat_.timeout_seconds());
+  const double longest_flush_seconds = timeouts_of_a_flush * heartbeat_.timeout_seconds();
   std::mutex mutex;
   std::condition_variable_any wake;
-  std::int64_t before = bytes_moved();
+  std::int64_t before = bytes_moved(), files_before = io::handled_files();
   while (!stop.stop_requested()) {
     {
       std::unique_lock lock(mutex);
       wake.wait_for(lock, stop, look, [] { return false; });
     }
-    const std::int64_t now = bytes_moved();
+    const std::int64_t now = bytes_moved(), files_now = io::handled_files();
     const std::optional<Heartbeat::Clock::time_point> flushing = io::flushing_since();
-    if (now - before >= least_bytes || (flushing && Heartbeat::Clock::now() - *flushing < longest_flush)) {
+    if (now - before >= least_bytes || files_now != files_before ||
+        (flushing && running_seconds(*flushing) < longest_flush_seconds)) {
       on_progress_();
       heartbeat_.beat();
     }
     before = now;
+    files_before = files_now;
   }
 }
 

@@ -14,25 +14,29 @@ namespace {
 // A collective looks at its own deadline; only one that is stuck inside MPI needs to be found from outside.
 constexpr double grace = 1.1;
 
-double seconds(mpi::Clock::duration d) { return std::chrono::duration<double>(d).count(); }
-
 }  // namespace
 
-Watchdog::Watchdog(mpi::Deadline deadline, const mpi::FlightRecorder* recorder, std::string_view start)
-    : deadline_(std::move(deadline)),
-      recorder_(recorder),
-      thread_([this](const std::stop_token& stop) { watch(stop); }) {
+Watchdog::Watchdog(mpi::Deadline deadline, const mpi::FlightRecorder* recorder, std::string_view start,
+                   bool detects_stops)
+    : deadline_(std::move(deadline)), recorder_(recorder) {
+  if (detects_stops) running_clock_.emplace();
   if (!start.empty()) mark(start, no_step);
+  thread_ = std::jthread([this](const std::stop_token& stop) { watch(stop); });
 }
 
 Watchdog::~Watchdog() = default;
+
+void Watchdog::set_timeout(double seconds) {
+  const std::scoped_lock lock(mutex_);
+  deadline_.timeout_seconds = seconds;
+}
 
 void Watchdog::mark(std::string_view section, long step, double extra_seconds) {
   const std::scoped_lock lock(mutex_);
   section_ = section;
   step_ = step;
   marked_ = mpi::Clock::now();
-  expires_ = marked_ + bounded_duration(deadline_.timeout_seconds + extra_seconds);
+  allowed_seconds_ = deadline_.timeout_seconds + extra_seconds;
 }
 
 mpi::Clock::time_point Watchdog::marked() {
@@ -42,37 +46,46 @@ mpi::Clock::time_point Watchdog::marked() {
 
 void Watchdog::rest() {
   const std::scoped_lock lock(mutex_);
-  expires_ = mpi::Clock::time_point::max();
+  allowed_seconds_.reset();
 }
 
 std::string Watchdog::overdue() {
-  const mpi::Clock::time_point now = mpi::Clock::now();
+  double timeout_seconds = 0;
   {
     std::unique_lock lock(mutex_);
-    bool late = now > expires_;
+    timeout_seconds = deadline_.timeout_seconds;
+    const auto is_late = [&] { return allowed_seconds_ && running_seconds(marked_) > *allowed_seconds_; };
+    bool late = is_late();
     if (late && deadline_.last_progress) {
       lock.unlock();  // a file system may make it wait
       const mpi::Clock::time_point last = deadline_.last_progress();
       lock.lock();
-      late = now > expires_ && seconds(now - last) > deadline_.timeout_seconds;
+      late = is_late() && running_seconds(last) > timeout_seconds;
     }
     if (late)
       return fmt::format("Hang: {} has been in \"{}\" for {:.0f} s. If it is just slow, raise comm.timeout_seconds.",
-                         step_ == no_step ? "the start" : fmt::format("step {}", step_), section_,
-                         seconds(now - marked_));
+                         step_ == no_step  ? "the start"
+                         : step_ == at_end ? "the end"
+                                           : fmt::format("step {}", step_),
+                         section_, running_seconds(marked_));
   }
   if (recorder_ != nullptr)
     for (const mpi::Operation& operation : recorder_->in_flight())
-      if (seconds(now - operation.started) > grace * deadline_.timeout_seconds)
+      if (const double inside = running_seconds(operation.started); inside > grace * timeout_seconds)
         return fmt::format(
             "Hang: {} has been inside MPI for {:.0f} s. Another rank, or its node, stopped: look at its last messages.",
-            to_text(operation), seconds(now - operation.started));
+            to_text(operation), inside);
   return {};
 }
 
 void Watchdog::watch(const std::stop_token& stop) {
-  const mpi::Clock::duration look = bounded_duration(std::clamp(deadline_.timeout_seconds / 20, 0.01, 1.0));
   while (!stop.stop_requested()) {
+    mpi::Clock::duration look;
+    {
+      const std::scoped_lock lock(mutex_);
+      look = bounded_duration(std::clamp(deadline_.timeout_seconds / 20, 0.01, 1.0));
+    }
+    if (running_clock_) running_clock_->tick(look);
     if (const std::string message = overdue(); !message.empty()) {
       try {
         mpi::report_hang(deadline_, recorder_, message);

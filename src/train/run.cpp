@@ -29,6 +29,7 @@
 #include "trireme/base/fault.hpp"
 #include "trireme/base/log.hpp"
 #include "trireme/base/seconds.hpp"
+#include "trireme/base/standard_error.hpp"
 #include "trireme/checkpoint/load/first_parameters.hpp"
 #include "trireme/device/allocator.hpp"
 #include "trireme/mpi/abort.hpp"
@@ -85,9 +86,13 @@ class TrainingLoop {
     }
     wind_up();
     reporter_.print_peaks();
-    if (rank_ == 0 && config_.metrics.report) output_.write(write_end_report(config_));  // whatever the export does
+    if (rank_ == 0 && config_.metrics.report) {  // whatever the export does
+      const supervise::FileWork files = supervision_.file_work("writing the report", state_.step - 1);
+      output_.write(write_end_report(config_));
+    }
     saver_.export_at_end(state_);
     reporter_.print_summary(state_);
+    leave_together();
     return ExitCode::done;
   }
 
@@ -158,11 +163,18 @@ class TrainingLoop {
   void wind_up() {
     if (emergency_) emergency_->close();
     saver_.finish(state_);
-    recorder_.finish(job_);
-    recorder_.report_step_times();
-    supervision_.rest();
-    if (rank_ == 0) supervise::remove_hang_reports(config_.run.output);
+    {
+      const supervise::FileWork files = supervision_.file_work("writing what was recorded", state_.step - 1);
+      recorder_.finish(job_);
+      if (rank_ == 0) supervise::remove_hang_reports(config_.run.output);
+    }
     reporter_.finish_line();
+  }
+
+  /// The rest is short on all ranks: a rank that does not reach MPI_Finalize is stuck.
+  void leave_together() {
+    mpi::collective_try(supervision_.world(), "end the run", [] {});
+    supervision_.mark("ending the run", supervise::Watchdog::at_end);
   }
 
   /// The end of a run on a signal: the same command line resumes it.
@@ -171,6 +183,7 @@ class TrainingLoop {
     if (rank_ == 0)
       output_.write(fmt::format("stopped {} after step {}: run the same command to resume\n",
                                 stopping_.out_of_time() ? "before the job's time limit" : "by a signal", state_.step));
+    leave_together();
     return ExitCode::requeue;
   }
 
@@ -218,10 +231,18 @@ ExitCode run_training(const config::RunConfig& given, const mpi::Communicator& w
   const bool first_rank = world.rank() == 0;
 
   Supervision supervision(config, world);
-  Environment environment = take_environment(config, world);
+  if (started.on_supervised) started.on_supervised();
+  Environment environment = [&] {
+    const supervise::FileWork files = supervision.file_work("looking at the node", 0);
+    return take_environment(config, world);
+  }();
   environment.is_trial = started.is_trial;
   environment.log_every = started.log_every;
-  Recorder recorder(config, supervision.world());
+  Recorder recorder(config, supervision.world(),
+                    [&supervision](const std::string& what, std::int64_t step, const auto& work) {
+                      const supervise::FileWork files = supervision.file_work(what, step);
+                      work();
+                    });
   OpWatch ops(supervision);
   JobOptions options = job_options(config, environment);
   std::optional<EmergencySave> emergency;
@@ -240,6 +261,7 @@ ExitCode run_training(const config::RunConfig& given, const mpi::Communicator& w
   Stopping stopping(config, supervision.world(), stop_command(environment.batch_job));
   mpi::collective_try(supervision.world(), "lock the output directory", [&] {
     if (!first_rank) return;
+    const supervise::FileWork files = supervision.file_work("locking the run's directories", 0);
     locks.take(config);
     if (saves_checkpoints(config))
       stopping.watch_time(config.train.stop_before_limit_seconds,
@@ -260,8 +282,12 @@ ExitCode run_training(const config::RunConfig& given, const mpi::Communicator& w
   TrainingLoop loop(job, supervision, recorder, reporter, saver, stopping, output, emergency);
   try {
     const checkpoint::State state = saver.begin();
-    if (first_rank && (state.step < config.train.steps || !std::filesystem::exists(config.run.output + "/run.toml")))
+    if (first_rank && (state.step < config.train.steps || !std::filesystem::exists(config.run.output + "/run.toml"))) {
+      const supervise::FileWork files = supervision.file_work("writing the run file", state.step);
+      keep_messages(config.run.output + "/messages.log", false);
       write_run_file(config, started.run_file);  // the start is accepted, and trains
+    }
+    if (!first_rank) keep_messages(fmt::format("{}/messages-rank{}.log", config.run.output, world.rank()), true);
     ops.begin(state.step);
     reporter.begin(state);
     if (can_save_in_step(job)) {

@@ -20,6 +20,16 @@ json_check "$same_losses" out/metrics.jsonl usual.jsonl
 (export OMP_NUM_THREADS=0 && trains)
 (export OMP_NUM_THREADS=abc && trains)
 (export OMP_NUM_THREADS=2,1 && trains)
+(export OMP_NUM_THREADS=100000 && job 2 train run.toml --set run.output=many && expect_end 5 'OMP_NUM_THREADS = 100000, but ' 'threads a rank')
+# A shell that inherited the variables of a rank of mpirun, without the first one: the error is printed all the same.
+for rank in 0 1; do
+  launch env OMPI_COMM_WORLD_SIZE=4 "OMPI_COMM_WORLD_RANK=$rank" "$TRIREME" train run.toml --set run.output=shell
+  expect_end 5 "started 4 tasks, but MPI sees 1 rank"
+done
+# A working directory that was removed.
+mkdir removed
+launch bash -c "cd removed && rmdir ../removed && exec '$TRIREME' train '$work/run.toml'"
+expect_end 5 'the working directory cannot be read'
 # A directory that cannot be written: as home it does not matter, else it is refused. The kernel treats root like anybody else
 # once it has no right to overrule permissions.
 mkdir read-only && chmod 500 read-only

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "trireme/base/error.hpp"
+
 namespace trireme::mpi {
 namespace {
 
@@ -22,6 +24,14 @@ TEST(ThreadsForRank, FollowTheRunFileThenTheEnvironment) {
   EXPECT_EQ(threads_for_rank(node(2, 8), 0, "2,1"), 2);
   EXPECT_EQ(threads_for_rank(node(2, 8), 0, "many"), 4);
   EXPECT_EQ(threads_for_rank(node(2, 8), 0, "0"), 4);
+}
+
+TEST(ThreadsForRank, RefuseANumberThatNoNodeRuns) {
+  EXPECT_EQ(threads_for_rank(node(1, 2), 0, "1024"), 1024);
+  EXPECT_EQ(threads_for_rank(node(1, 512), 0, "2048"), 2048);
+  for (const char* text : {"100000", "4294967297"})
+    EXPECT_THROW((void)threads_for_rank(node(1, 2), 0, text), EnvironmentError) << text;
+  EXPECT_EQ(threads_for_rank(node(1, 2), 2, "100000"), 2) << "the run file decides";
 }
 
 TEST(CoresOfQuota, ReadsCpuMax) {

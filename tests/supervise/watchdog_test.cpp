@@ -2,10 +2,14 @@
 #include "trireme/supervise/watchdog.hpp"
 
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <csignal>
+#include <ctime>
 #include <future>
 #include <optional>
 #include <thread>
@@ -86,6 +90,25 @@ TEST_F(WatchdogTest, WaitsWhileAnotherRankIsSeenAtWork) {
   EXPECT_EQ(report_.wait_for(500ms), std::future_status::timeout);
   at_work = false;
   ASSERT_EQ(report_.wait_for(60s), std::future_status::ready);
+}
+
+TEST_F(WatchdogTest, LeavesOutTimeInWhichTheProcessWasStopped) {
+  constexpr double timeout_seconds = 2;
+  Watchdog watchdog(deadline(timeout_seconds), nullptr, {}, /*detects_stops=*/true);
+  std::this_thread::sleep_for(200ms);  // it ticks
+  watchdog.mark("forward", 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const timespec twice{.tv_sec = 4, .tv_nsec = 0};
+    ::nanosleep(&twice, nullptr);
+    ::kill(::getppid(), SIGCONT);
+    ::_exit(0);
+  }
+  ::kill(::getpid(), SIGSTOP);
+  ::waitpid(child, nullptr, 0);
+  EXPECT_FALSE((mpi::Deadline{.timeout_seconds = timeout_seconds}.passed(watchdog.marked()))) << "a wait's deadline";
+  EXPECT_EQ(report_.wait_for(300ms), std::future_status::timeout);
+  ASSERT_EQ(report_.wait_for(60s), std::future_status::ready) << "what follows counts";
 }
 
 TEST_F(WatchdogTest, ATimeBeyondAllCountingNeverPasses) {

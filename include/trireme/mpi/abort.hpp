@@ -26,6 +26,10 @@ void print_error(std::string_view message);
 /// and where ranks do not see each other's processes (a container each).
 [[nodiscard]] std::string ended_ranks();
 
+/// The ranks of this node on which MPI_Finalize has not returned although it has on this one, without those whose
+/// process has ended; also "" where ranks of the node share no memory or do not see each other's processes.
+[[nodiscard]] std::string unfinalized_ranks();
+
 /// Ends the job with the `exit_report` of the exception that is being handled.
 [[noreturn]] void abort_job_for_current_exception();
 

@@ -23,7 +23,7 @@ struct Deadline {
   /// deadline has passed, which then counts from there. May be absent. Any thread may call it.
   std::function<std::chrono::steady_clock::time_point()> last_progress{};
 
-  /// Whether what waits, or has not moved, since then is overdue by now.
+  /// Whether what waits, or has not moved, since then is overdue by now (`running_seconds`).
   [[nodiscard]] bool passed(std::chrono::steady_clock::time_point since) const;
 };
 

@@ -17,7 +17,8 @@ class Session {
   Session(int* argc, char*** argv);
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
-  /// Finalises MPI, which is collective. While an exception unwinds the stack it ends the job instead (`abort_job`).
+  /// Finalises MPI, which is collective, and waits until the other ranks of the node have done so: a launcher waits for
+  /// ever for one that stops there. While an exception unwinds the stack it ends the job instead (`abort_job`).
   ~Session();
 
   /// All ranks of the job, in a message space of our own.

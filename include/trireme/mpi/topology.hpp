@@ -37,7 +37,8 @@ struct FileView {
 
 /// Compute threads of a rank: `device_threads` when positive, else OMP_NUM_THREADS when it holds a positive number,
 /// else max(1, cores in the union of the affinities of this node's ranks / those ranks). omp_num_threads: the
-/// variable's text, "" when it is not set (its first number counts: "4,2").
+/// variable's text, "" when it is not set (its first number counts: "4,2"). Throws EnvironmentError where that is
+/// beyond what any node runs (1024, or four threads a core).
 [[nodiscard]] int threads_for_rank(const Topology& topology, std::int64_t device_threads,
                                    std::string_view omp_num_threads);
 

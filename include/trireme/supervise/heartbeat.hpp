@@ -39,9 +39,9 @@ class Heartbeat {
   std::atomic<Clock::time_point> seen_{}, looked_{}, beaten_{Clock::now()};
 };
 
-/// Work outside the training step, for as long as one lives: reading or writing files. While bytes move, the rank is
-/// not stuck, however long it takes: `on_progress` is called, and the others see the heartbeat. So it is while a file
-/// is flushed to disk, for ten timeouts at most.
+/// Work outside the training step, for as long as one lives: reading, writing or removing files. While bytes move or
+/// files are done with (`io::handled_files`), the rank is not stuck, however long it takes: `on_progress` is called,
+/// and the others see the heartbeat. So it is while a file is flushed to disk, for ten timeouts at most.
 class FileWork {
  public:
   /// heartbeat: outlives this. on_progress: called from another thread.

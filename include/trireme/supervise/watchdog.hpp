@@ -3,24 +3,29 @@
 
 #include <condition_variable>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <thread>
 
+#include "trireme/base/running_time.hpp"
 #include "trireme/mpi/deadline.hpp"
 #include "trireme/mpi/flight.hpp"
 
 namespace trireme::supervise {
 
 /// Ends the job when the compute side stops making marks, or when a collective hangs inside MPI where its own deadline
-/// is not looked at. One thread per rank, asleep between looks.
+/// is not looked at. One thread per rank, asleep between looks. Time in which the process did not run does not count.
 class Watchdog {
  public:
   static constexpr long no_step = -1;  ///< of a mark before the first step
+  static constexpr long at_end = -2;   ///< of a mark behind the last step
 
   /// deadline.timeout_seconds: the longest time between two marks. recorder: may be null; must outlive the watchdog.
-  /// start: what begins now, before any step ("": nothing is expected until the first mark).
-  Watchdog(mpi::Deadline deadline, const mpi::FlightRecorder* recorder, std::string_view start = {});
+  /// start: what begins now, before any step ("": nothing is expected until the first mark). detects_stops: its thread,
+  /// which waits for nothing then, is the process's RunningClock.
+  Watchdog(mpi::Deadline deadline, const mpi::FlightRecorder* recorder, std::string_view start = {},
+           bool detects_stops = false);
   Watchdog(const Watchdog&) = delete;
   Watchdog& operator=(const Watchdog&) = delete;
   ~Watchdog();
@@ -28,6 +33,8 @@ class Watchdog {
   /// Says what begins now: `watchdog.mark("forward b3.mlp m0", step)`. extra_seconds: time on top of the limit, for
   /// work that is known to take longer (the first step, a checkpoint).
   void mark(std::string_view section, long step, double extra_seconds = 0);
+  /// deadline.timeout_seconds of the marks that follow.
+  void set_timeout(double seconds);
   /// When the last mark was made.
   [[nodiscard]] mpi::Clock::time_point marked();
   /// Nothing is expected until the next mark.
@@ -44,7 +51,8 @@ class Watchdog {
   std::string section_;
   long step_ = 0;
   mpi::Clock::time_point marked_{};
-  mpi::Clock::time_point expires_ = mpi::Clock::time_point::max();
+  std::optional<double> allowed_seconds_;  ///< since `marked_`; absent: at rest
+  std::optional<RunningClock> running_clock_;
   std::jthread thread_;
 };
 

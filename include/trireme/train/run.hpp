@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 
 #include "trireme/base/error.hpp"
@@ -12,9 +13,10 @@ namespace trireme::train {
 
 /// How a run was started, besides its run file.
 struct RunOptions {
-  std::string run_file;         ///< that the settings were read from; it is never written
+  std::string run_file{};       ///< that the settings were read from; it is never written
   bool is_trial = false;        ///< what it leaves behind is removed, which the banner prints
   std::int64_t log_every = 10;  ///< steps between lines on standard output; a terminal has one that is rewritten
+  std::function<void()> on_supervised{};  ///< called when the watchdog of the run has started; may be empty
 };
 
 /// Trains what the run file describes, from its first step to its last: banner, steps, metrics, evaluation,

@@ -9,6 +9,8 @@
 #include <thread>
 #include <vector>
 
+#include "trireme/base/io/handled_files.hpp"
+
 namespace trireme::io {
 
 void concurrently(std::size_t count, const std::function<void(std::size_t)>& work) {
@@ -20,6 +22,7 @@ void concurrently(std::size_t count, const std::function<void(std::size_t)>& wor
     for (std::size_t i = next++; i < count; i = next++) {
       try {
         work(i);
+        count_handled_file();
       } catch (...) {
         const std::lock_guard lock(mutex);
         if (!first) first = std::current_exception();

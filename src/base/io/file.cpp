@@ -19,6 +19,7 @@
 #include "base/io/try_again.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/base/io/flush.hpp"
+#include "trireme/base/io/handled_files.hpp"
 #include "trireme/base/io/output.hpp"
 #include "trireme/base/io/regular_file.hpp"
 #include "trireme/base/io/truncate.hpp"
@@ -98,6 +99,7 @@ File File::open(const std::string& path) {
     throw CheckpointError(fmt::format("{}: cannot open: {}; check the path", path, opened.problem()));
   File file(path, std::move(opened.descriptor));
   file.size_ = opened.bytes;
+  count_handled_file();
   return file;
 }
 
@@ -109,6 +111,7 @@ File File::create(const std::string& path) {
     file.descriptor_ = made();
   }
   if (file.descriptor_.get() < 0) cannot_write(path, "create", errno);
+  count_handled_file();
   return file;
 }
 

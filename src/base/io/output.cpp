@@ -17,6 +17,7 @@
 #include "base/io/try_again.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/base/io/entries.hpp"
+#include "trireme/base/io/handled_files.hpp"
 #include "trireme/base/io/regular_file.hpp"
 
 namespace trireme::io {
@@ -92,6 +93,7 @@ void remove_leftover(const std::string& path) {
   if (::unlink(path.c_str()) != 0 && errno != ENOENT)
     throw WriteError(fmt::format("cannot remove {}, which an earlier process left: {}; remove it by hand", path,
                                  std::strerror(errno)));
+  count_handled_file();
 }
 
 bool same_file(const std::string& one, const std::string& other) {

@@ -24,6 +24,7 @@
 #include "trireme/base/io/open_alone.hpp"
 #include "trireme/base/io/output.hpp"
 #include "trireme/base/io/regular_file.hpp"
+#include "trireme/base/io/remove_tree.hpp"
 #include "trireme/base/log.hpp"
 #include "trireme/checkpoint/directory.hpp"
 #include "trireme/checkpoint/read_collectively.hpp"
@@ -92,7 +93,7 @@ class Save {
   }
   WriteError not_saved(std::string_view why) const {
     std::error_code ignored;
-    if (temporary_is_ours_) fs::remove_all(temporary_, ignored);
+    if (temporary_is_ours_) io::remove_tree(temporary_, ignored);
     return WriteError(alone_ ? fmt::format("{} was not written: {}", final_, why)
                              : fmt::format("the checkpoint of step {} was not saved; earlier ones are unchanged: {}",
                                            manifest_.state.step, why));
@@ -118,12 +119,12 @@ class Save {
     if (lock_.get() < 0)
       throw WriteError(fmt::format("{}: cannot be created: {}; choose a directory that you may write to", temporary_,
                                    std::strerror(errno)));
-    for (const fs::path& left : io::entries_of(temporary_, error)) fs::remove_all(left, error);
+    for (const fs::path& left : io::entries_of(temporary_, error)) io::remove_tree(left, error);
   }
 
   void make_directories() {
     std::error_code error;
-    alone_ ? take_temporary() : (void)fs::remove_all(temporary_, error);
+    alone_ ? take_temporary() : io::remove_tree(temporary_, error);
     temporary_is_ours_ = true;
     fs::create_directories(temporary_ + "/shards", error);
     if (error)

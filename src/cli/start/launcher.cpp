@@ -2,10 +2,12 @@
 #include "cli/start/launcher.hpp"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <array>
 #include <chrono>
 #include <cstdlib>
+#include <fstream>
 #include <thread>
 
 namespace trireme::cli {
@@ -66,8 +68,11 @@ void check_introduction(const std::optional<Launched>& launched,
 
 void defer_to_first_rank(const std::optional<Launched>& launched, ExitCode code) {
   if (!launched || launched->rank == 0) return;
-  std::this_thread::sleep_for(std::chrono::seconds(2));
-  std::exit(static_cast<int>(code));
+  std::this_thread::sleep_for(std::chrono::seconds(5));
+  // Still here. Slurm may leave the tasks of a step alone when the first one fails; else there is no first one.
+  std::string parent;
+  std::getline(std::ifstream(fmt::format("/proc/{}/comm", ::getppid())), parent);
+  if (parent.starts_with("slurmstepd")) std::exit(static_cast<int>(code));
 }
 
 bool one_command_line(const std::function<std::string(std::string_view)>& variable) {

@@ -30,8 +30,10 @@ void check_launcher(const std::optional<Launched>& launched, int mpi_ranks, std:
 void check_introduction(const std::optional<Launched>& launched,
                         const std::function<std::string(std::string_view)>& variable, std::string_view mpi_library);
 
-/// Ends the process with `code` where a check failed on all tasks alike and this is not the first, which gets time to
-/// print the message.
+/// Called where a check failed on all tasks alike, before the message is printed. Where this is not the first task it
+/// waits for the launcher to end the process, as it does when the first task has printed and ended; under srun, which
+/// may not, it ends the process with `code`. Returns where nothing else prints: on the first task, and in a shell that
+/// has inherited a task's variables.
 void defer_to_first_rank(const std::optional<Launched>& launched, ExitCode code);
 
 /// Whether all tasks were started with the same command line, as far as the launcher tells.

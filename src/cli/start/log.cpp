@@ -3,14 +3,17 @@
 
 #include <fmt/format.h>
 #include <spdlog/pattern_formatter.h>
-#include <spdlog/sinks/stdout_sinks.h>
+#include <spdlog/sinks/base_sink.h>
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
 #include <memory>
+#include <mutex>
+#include <string_view>
 
 #include "trireme/base/error.hpp"
 #include "trireme/base/log.hpp"
+#include "trireme/base/standard_error.hpp"
 
 namespace trireme::cli {
 namespace {
@@ -24,6 +27,23 @@ spdlog::level::level_enum spdlog_level(log::Level level) {
   }
   throw BugError("unknown log level");
 }
+
+/// A long run continues whether or not its messages are read.
+class StandardError : public spdlog::sinks::base_sink<std::mutex> {
+ public:
+  /// clears_line: another line, such as the progress, may stand where a message begins.
+  explicit StandardError(bool clears_line) : prefix_(clears_line ? "\r\033[K" : "") {}
+
+ private:
+  void sink_it_(const spdlog::details::log_msg& message) override {
+    spdlog::memory_buf_t line;
+    formatter_->format(message, line);
+    write_to_standard_error(std::string_view(line.data(), line.size()), prefix_);
+  }
+  void flush_() override {}
+
+  std::string_view prefix_;
+};
 
 log::Level parse_level(std::string_view word) {
   if (word == "debug") return log::Level::debug;
@@ -40,9 +60,8 @@ void install_log(const Logger& logger, std::string_view level) {
   if (logger.rank != 0) least = std::max(least, log::Level::warning);
   const std::string who = logger.rank == 0 ? "" : fmt::format(" [rank {} {}]", logger.rank, logger.host);
 
-  auto spd = std::make_shared<spdlog::logger>("trireme", std::make_shared<spdlog::sinks::stderr_sink_mt>());
-  const std::string wipe = logger.clears_line ? "\r\033[K" : "";
-  spd->set_formatter(std::make_unique<spdlog::pattern_formatter>(wipe + "%Y-%m-%dT%H:%M:%S.%eZ %l" + who + " %v",
+  auto spd = std::make_shared<spdlog::logger>("trireme", std::make_shared<StandardError>(logger.clears_line));
+  spd->set_formatter(std::make_unique<spdlog::pattern_formatter>("%Y-%m-%dT%H:%M:%S.%eZ %l" + who + " %v",
                                                                  spdlog::pattern_time_type::utc));
   spd->set_level(spdlog_level(least));
   spd->set_error_handler([](const std::string&) {});  // standard error is closed

@@ -23,8 +23,11 @@ constexpr std::size_t most_memory_events = 500'000;
 
 }  // namespace
 
-Recorder::Recorder(const config::RunConfig& config, const mpi::Communicator& world)
-    : config_(config), world_(world), recorded_(config.metrics.memory_snapshot) {
+Recorder::Recorder(const config::RunConfig& config, const mpi::Communicator& world, WhileFilesAreWritten while_written)
+    : config_(config),
+      world_(world),
+      while_written_(std::move(while_written)),
+      recorded_(config.metrics.memory_snapshot) {
   if (recorded_) device::record_memory(most_memory_events);
 }
 
@@ -72,11 +75,12 @@ void Recorder::end_recording() {
 }
 
 void Recorder::add_step(Job& job, std::int64_t step, std::optional<double> own_seconds) {
+  step_ = step;
   if (own_seconds) step_times_.add(*own_seconds);
   if (job.options().record_timeline) take_spans(job, step);
   if (snapshot_after(step)) write_snapshot(job);
   if (step_times_.steps() == straggler_window) report_step_times();
-  reports_.retry();
+  if (reports_.due()) while_written_("writing what could not be written before", step_, [&] { reports_.retry(); });
 }
 
 /// Keeps the spans of the requested steps; a lane's work ahead belongs to the step it is for.
@@ -92,27 +96,33 @@ void Recorder::take_spans(Job& job, std::int64_t step) {
 void Recorder::write_trace(Job& job) {
   unwritten_trace_ = false;
   if (recording_) end_recording();
-  reports_.write(fmt::format("{}/trace-rank{}.json", config_.run.output, world_.rank()),
-                 timeline::chrome_trace(spans_, job.executor().schedule(), job.model(),
-                                        {.rank = world_.rank(),
-                                         .name = world_.name_of(world_.rank()),
-                                         .origin = trace_origin_,
-                                         .pipeline_rank = job.at().pipeline,
-                                         .pipeline_stride = job.mesh().stride(mesh::Axis::pipeline),
-                                         .ranks = world_.size()},
-                                        kernels_));
+  write("writing the trace", fmt::format("/trace-rank{}.json", world_.rank()),
+        timeline::chrome_trace(spans_, job.executor().schedule(), job.model(),
+                               {.rank = world_.rank(),
+                                .name = world_.name_of(world_.rank()),
+                                .origin = trace_origin_,
+                                .pipeline_rank = job.at().pipeline,
+                                .pipeline_stride = job.mesh().stride(mesh::Axis::pipeline),
+                                .ranks = world_.size()},
+                               kernels_));
+}
+
+void Recorder::write(const char* what, const std::string& name, std::string text) {
+  while_written_(what, step_, [&] { reports_.write(config_.run.output + name, std::move(text)); });
 }
 
 /// Lanes at rest.
 void Recorder::write_snapshot(Job& job) {
-  reports_.write(fmt::format("{}/memory-rank{}.pickle", config_.run.output, world_.rank()),
-                 memory_snapshot(device::memory_history(), job.executor().schedule(), job.model()));
+  write("writing the memory snapshot", fmt::format("/memory-rank{}.pickle", world_.rank()),
+        memory_snapshot(device::memory_history(), job.executor().schedule(), job.model()));
   device::record_memory(0);
   recorded_ = false;
 }
 
 void Recorder::finish(Job& job) {
   if (unwritten_trace_) write_trace(job);
+  report_step_times();
+  reports_.finish();
 }
 
 void Recorder::report_step_times() {
@@ -121,7 +131,7 @@ void Recorder::report_step_times() {
   const auto name = [this](int rank) { return world_.name_of(rank); };
   const std::optional<Slowest> found = slowest(by_rank);
   if (!found) return;
-  reports_.write(config_.run.output + "/step_times.json", to_json(by_rank, name));
+  write("writing the step times", "/step_times.json", to_json(by_rank, name));
   if (found->straggles() && by_rank.front().steps() == straggler_window) log::warning(to_text(*found, name));
 }
 

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "train/record/report_files.hpp"
@@ -20,9 +22,13 @@ namespace trireme::train {
 /// begun, nothing here ends the run: what cannot be written waits for space (`LogFile`, `ReportFiles`).
 class Recorder {
  public:
+  /// Calls `work`, which writes files and flushes them: other ranks may wait for it. what, step: for messages.
+  using WhileFilesAreWritten =
+      std::function<void(const std::string& what, std::int64_t step, const std::function<void()>& work)>;
+
   /// Begins to record memory where a snapshot is requested: before the job allocates any. config and world outlive
   /// this.
-  Recorder(const config::RunConfig& config, const mpi::Communicator& world);
+  Recorder(const config::RunConfig& config, const mpi::Communicator& world, WhileFilesAreWritten while_written);
 
   /// The run begins with step `first_step` (from 0): opens the rows on the first rank. Collective over the world
   /// where steps are traced. Throws WriteError.
@@ -42,10 +48,9 @@ class Recorder {
   void append(const Row& row) {
     if (rows_) rows_->append(row);
   }
-  /// The run ends, maybe between steps that are traced: what they left is written.
+  /// The run ends, maybe between steps that are traced: writes what they left, every rank's step times, and the files
+  /// that could not be written before. Collective over the world.
   void finish(Job& job);
-  /// Names a rank that all others wait for, and leaves every rank's times behind. Collective over the world.
-  void report_step_times();
 
  private:
   [[nodiscard]] bool traces(std::int64_t step) const;
@@ -54,10 +59,16 @@ class Recorder {
   void write_trace(Job& job);
   void end_recording();
   void write_snapshot(Job& job);
+  /// Warns of a rank that all others wait for, and writes every rank's times. Collective over the world.
+  void report_step_times();
+  /// Writes `text` as the file `name` of run.output. what: for messages.
+  void write(const char* what, const std::string& name, std::string text);
 
   const config::RunConfig& config_;
   const mpi::Communicator& world_;
+  WhileFilesAreWritten while_written_;
   std::int64_t first_step_ = 0;
+  std::int64_t step_ = 0;                     ///< the last that ended, from 0
   timeline::Clock::time_point trace_origin_;  ///< the same moment on all ranks
   std::optional<RowFiles> rows_;              ///< on the first rank
   ReportFiles reports_;

@@ -45,17 +45,21 @@ void ReportFiles::write(const std::string& path, std::string text) {
     log::warning(fmt::format("{}: dropped: {} bytes are too many to keep in memory", path, text.size()));
 }
 
-void ReportFiles::retry() {
+bool ReportFiles::due() const {
   constexpr std::chrono::seconds pause{1};
-  const auto now = std::chrono::steady_clock::now();
-  if (kept_.empty() || now - tried_ < pause) return;
-  tried_ = now;
+  return !kept_.empty() && std::chrono::steady_clock::now() - tried_ >= pause;
+}
+
+void ReportFiles::retry() {
+  if (!due()) return;
+  tried_ = std::chrono::steady_clock::now();
   std::erase_if(kept_, [&](const auto& file) { return put(file.first, file.second); });
 }
 
-ReportFiles::~ReportFiles() {
+void ReportFiles::finish() {
   for (const auto& [path, text] : kept_)
     if (!put(path, text)) log::warning(fmt::format("{}: lost: it could not be written before the end", path));
+  kept_.clear();
 }
 
 }  // namespace trireme::train

@@ -16,13 +16,16 @@ class ReportFiles {
   explicit ReportFiles(std::size_t most_kept_bytes = std::size_t{256} << 20) : most_kept_bytes_(most_kept_bytes) {}
   ReportFiles(const ReportFiles&) = delete;
   ReportFiles& operator=(const ReportFiles&) = delete;
-  /// Tries again, and warns of lost files.
-  ~ReportFiles();
+  ~ReportFiles() { finish(); }
 
   /// Writes `text` as the file at `path`, and replaces a former text that is there or pending. Never throws.
   void write(const std::string& path, std::string text);
+  /// Whether something is kept that `retry` writes now.
+  [[nodiscard]] bool due() const;
   /// Tries again what is kept, once a second at most.
   void retry();
+  /// Tries once more, with a warning for each lost file.
+  void finish();
 
  private:
   [[nodiscard]] bool put(const std::string& path, const std::string& text);

@@ -13,6 +13,7 @@
 #include <system_error>
 #include <vector>
 
+#include "trireme/base/io/remove_tree.hpp"
 #include "trireme/base/log.hpp"
 #include "trireme/huggingface/huggingface.hpp"
 #include "trireme/model/tensor_plan.hpp"
@@ -84,7 +85,7 @@ void remove_unfinished_exports(const std::string& output) {
     const std::string name = it->path().filename().string();
     if (!name.starts_with(".export-step-") || !name.ends_with(".partial")) continue;
     std::error_code refused;
-    std::filesystem::remove_all(it->path(), refused);
+    io::remove_tree(it->path(), refused);
     log::info(fmt::format("{}: {}, an earlier job ended while it was at work on it", it->path().string(),
                           refused ? "cannot be removed (" + refused.message() + ")" : "removed"));
   }
