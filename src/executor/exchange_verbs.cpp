@@ -189,23 +189,6 @@ void put_last_columns(const at::Tensor& columns, const at::Tensor& matrix) {
     std::memcpy(to + row * stride * element, from + row * width * element, static_cast<std::size_t>(width * element));
 }
 
-/// The tensor that an exchange sends: of the tensor axis one in front of its stage or behind it, depending on the
-/// direction.
-model::TensorId sent_by(const schedule::Exchanged& op, const model::Stage& stage) {
-  const bool backward = op.phase == schedule::Phase::backward;
-  switch (op.kind) {
-    case schedule::Exchange::gather_sequence:
-      if (!backward) return normed;
-      return stage.sum_is_normed ? branch_output : residual;
-    case schedule::Exchange::scatter_sequence:
-    case schedule::Exchange::all_reduce_activation: return backward ? normed : branch_output;
-    case schedule::Exchange::all_reduce_statistics: return statistics;
-    case schedule::Exchange::gather_vocabulary: return vocabulary;
-    case schedule::Exchange::scatter_keys: return keys;
-    default: return model::input_of(stage.kind);
-  }
-}
-
 bool sums(schedule::Collective collective) {
   return collective == schedule::Collective::reduce_scatter || collective == schedule::Collective::all_reduce;
 }
@@ -217,12 +200,13 @@ void Verbs::run(const schedule::Exchanged& op) {
   const device::ChargeTo charge(device::Category::workspace);
   const schedule::ExchangeRow& row = schedule::row_of(op.kind);
   if (row.lane == schedule::Lane::expert) return exchange_of_experts(op);
-  deliver(op, unpacked(op, moved(row, packed(op))));
+  const Frame now = frame(op, op.phase);
+  deliver(op, now, unpacked(op, moved(row, packed(op, outgoing(op, now)))));
 }
 
-at::Tensor Verbs::outgoing(const schedule::Exchanged& op) {
-  if (op.kind == schedule::Exchange::gather_keys && op.phase == schedule::Phase::again) return saved_by(op).front();
-  return values(op.microbatch).in(op.phase)[sent_by(op, stage_of(op))];
+at::Tensor Verbs::outgoing(const schedule::Exchanged& op, const Frame& now) {
+  const schedule::TensorRef sent = schedule::sent_by(op, stage_of(op));
+  return now.has(sent) ? now[sent] : saved_by(op).front();
 }
 
 std::vector<at::Tensor> Verbs::saved_by(const schedule::Exchanged& op) {
@@ -238,10 +222,10 @@ std::array<std::int64_t, 3> Verbs::head_sections(const schedule::Exchanged& op) 
   return {q, kv, kv};
 }
 
-at::Tensor Verbs::packed(const schedule::Exchanged& op) {
+at::Tensor Verbs::packed(const schedule::Exchanged& op, at::Tensor from) {
   const schedule::ExchangeRow& row = schedule::row_of(op.kind);
   const int ranks = link(row.group, row.lane).size();
-  at::Tensor from = sums(row.collective) ? widened(outgoing(op)) : outgoing(op);
+  if (sums(row.collective)) from = widened(from);
   switch (row.pack) {
     case schedule::Layout::columns: return last_columns(from, 2 * model_.held.kv_heads * model_.held.head_dim);
     case schedule::Layout::by_run:
@@ -288,40 +272,35 @@ at::Tensor Verbs::unpacked(const schedule::Exchanged& op, at::Tensor arrived) {
   return arrived;
 }
 
-void Verbs::deliver(const schedule::Exchanged& op, at::Tensor result) {
-  const Values::OfPhase now = values(op.microbatch).in(op.phase);
-  const bool backward = op.phase == schedule::Phase::backward;
+void Verbs::deliver(const schedule::Exchanged& op, const Frame& now, at::Tensor result) {
   switch (op.kind) {
-    case schedule::Exchange::gather_sequence: now[backward ? branch_output : normed] = std::move(result); return;
     case schedule::Exchange::scatter_sequence:
-    case schedule::Exchange::all_reduce_activation: return put_sum(op, result);
-    case schedule::Exchange::all_reduce_statistics:
-      if (backward) finish_norm_of_heads(layer(op.block, op.segment), saved_by(op), values(op.microbatch));
+    case schedule::Exchange::all_reduce_activation: return put_sum(op, now, result);
+    case schedule::Exchange::all_reduce_statistics:  // in place
+      if (op.phase == schedule::Phase::backward) finish_norm_of_heads(layer(op.block, op.segment), saved_by(op), now);
       return;
-    case schedule::Exchange::gather_vocabulary: return finish_vocabulary(op, result);
-    case schedule::Exchange::gather_keys: now[keys] = std::move(result); return;
+    case schedule::Exchange::gather_vocabulary: return finish_vocabulary(op, now, result);
     case schedule::Exchange::scatter_keys:
       now[keys].reset();
       return put_last_columns(plus_residual(result, {}, now[projected].scalar_type()), now[projected]);
-    default: now[sent_by(op, stage_of(op))] = std::move(result);
+    default: now[schedule::delivered_by(op, stage_of(op))] = std::move(result);
   }
 }
 
-void Verbs::put_sum(const schedule::Exchanged& op, const at::Tensor& sum) {
-  const Values::OfPhase now = values(op.microbatch).in(op.phase);
-  const model::Stage& stage = stage_of(op);
-  at::Tensor& sent = now[sent_by(op, stage)];
+void Verbs::put_sum(const schedule::Exchanged& op, const Frame& now, const at::Tensor& sum) {
+  const schedule::TensorRef into = schedule::delivered_by(op, stage_of(op));
+  at::Tensor& sent = now[schedule::sent_by(op, stage_of(op))];
   const at::ScalarType type = sent.scalar_type();
-  if (op.phase == schedule::Phase::backward || stage.sum_is_normed) {
+  if (into.id != residual) {
     sent = plus_residual(sum, {}, type);
     return;
   }
-  now[residual] = plus_residual(sum, now[residual], type);
+  now[into] = plus_residual(sum, now[into], type);
   sent.reset();
 }
 
-void Verbs::finish_vocabulary(const schedule::Exchanged& op, const at::Tensor& of_ranks) {
-  at::Tensor& softmax = values(op.microbatch).forward()[vocabulary];
+void Verbs::finish_vocabulary(const schedule::Exchanged& op, const Frame& now, const at::Tensor& of_ranks) {
+  at::Tensor& softmax = now[vocabulary];
   const at::Tensor gathered = of_ranks.view({-1, softmax.size(0), softmax.size(1)});
   if (options_.mode == nn::Mode::infer) {
     state_.result.logits = layer(op.block, op.segment).head->joined_logits(gathered);

@@ -26,7 +26,7 @@ RowCounts& Verbs::counts(Block block, Microbatch m) {
 
 void Verbs::forward_experts(const schedule::Forward& op, const model::Stage& stage, const StageOperands& operands,
                             nn::Mode mode) {
-  const Values::OfPhase now = values(op.microbatch).forward();
+  const Frame now = frame(op, schedule::Phase::forward);
   kernels::ExpertRows& places = values(op.microbatch).rows();
   const nn::Layer& of = layer(op.block, *op.stage);
   nn::Saved saved;
@@ -59,7 +59,7 @@ void Verbs::forward_experts(const schedule::Forward& op, const model::Stage& sta
 }
 
 void Verbs::recompute_experts(const schedule::Recompute& op, const model::Stage& stage, const StageOperands& operands) {
-  const Values::OfPhase now = values(op.microbatch).in(schedule::Phase::recompute);
+  const Frame now = frame(op, schedule::Phase::recompute);
   const nn::Layer& of = layer(op.block, *op.stage);
   const store::ActivationStore::Key key{op.block, *op.stage, op.microbatch};
   nn::Saved saved{activations_.take(key)};
@@ -80,7 +80,7 @@ void Verbs::recompute_experts(const schedule::Recompute& op, const model::Stage&
 
 void Verbs::backward_experts(const schedule::Backward& op, const model::Stage& stage, const Operands& of) {
   const StageOperands& operands = of.stages.front();
-  const Values::OfPhase d = values(op.microbatch).gradients();
+  const Frame d = frame(op, schedule::Phase::backward);
   kernels::ExpertRows& places = values(op.microbatch).rows();
   const nn::Layer& layers = layer(op.block, *op.stage);
   const store::ActivationStore::Key key{op.block, *op.stage, op.microbatch};
@@ -225,11 +225,11 @@ void Verbs::exchange_of_experts(const schedule::Exchanged& op) {
 }
 
 void Verbs::exchange_rows(const schedule::Exchanged& op, comm::Collectives& experts) {
-  const Values::OfPhase now = values(op.microbatch).in(op.phase);
+  const Frame now = frame(op, op.phase);
   const bool dispatches = op.kind == schedule::Exchange::dispatch, trains = options_.mode == nn::Mode::train;
   const bool outward = dispatches != (op.phase == schedule::Phase::backward);
   const RowCounts& of = counts(op.block, op.microbatch);
-  at::Tensor& rows = now[dispatches ? permuted_tokens : expert_output];
+  at::Tensor& rows = now[schedule::sent_by(op, stage_of(op))];
   const RowsAndWeights mine{.rows = rows, .weights = dispatches ? now[permuted_probs] : at::Tensor()};
   const bool withheld = trains && fault::point(dispatches ? "experts.dispatch" : "experts.combine") && dispatches;
   RowsAndWeights moved = withheld ? rows_like(mine, outward ? of.received() : of.mine())

@@ -19,7 +19,7 @@ Bytes bytes_of(const at::Tensor& tensor) { return Bytes{static_cast<std::int64_t
 }  // namespace
 
 void Verbs::run(const schedule::Put& op) {
-  at::Tensor& stream = values(op.microbatch).in(op.phase)[model::TensorId::residual];
+  at::Tensor& stream = values(op.microbatch).residual(op.phase);
   store_.send_buffer(op.slot).copy_(stream.reshape({-1}));
   stream.reset();
 }
@@ -39,7 +39,7 @@ void Verbs::run(const schedule::Take& op) {
   (void)fault::point("pipeline.take");
   const device::ChargeTo charge(device::Category::workspace);
   at::Tensor& slot = store_.receive_buffer(op.slot);
-  values(op.microbatch).in(op.phase)[model::TensorId::residual] = slot.view({-1, model_.sizes.hidden}).clone();
+  values(op.microbatch).residual(op.phase) = slot.view({-1, model_.sizes.hidden}).clone();
   if (options_.poison) slot.fill_(std::numeric_limits<float>::quiet_NaN());
 }
 

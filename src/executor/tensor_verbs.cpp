@@ -23,11 +23,11 @@ const nn::Layer& Verbs::layer(Block block, Stage stage) const {
   return layers_.at(static_cast<std::size_t>(block.value)).at(static_cast<std::size_t>(stage.value));
 }
 
-void Verbs::end_attention(const ShardedForward& call, nn::Saved& saved) {
-  const Values::OfPhase now = values(call.microbatch).in(call.phase);
+void Verbs::end_attention(const ShardedForward& call, const Frame& now, nn::Saved& saved) {
   const nn::Layer& layers = layer(call.block, call.number);
   const model::TensorId result = model::result_of(call.stage);
-  const at::Tensor input = now.take(model::input_of(call.stage.kind)), whole_keys = now.take(keys);
+  const at::Tensor input = now.take(model::input_of(call.stage.kind));
+  const at::Tensor whole_keys = now.has(keys) ? now.take(keys) : at::Tensor();
   const at::Tensor addend = result == residual ? now[residual] : at::Tensor();
   now[result] = layers.output
                     ? layers.output->forward(input, addend, call.operands.parameters, call.mode, saved.tensors)
@@ -35,8 +35,7 @@ void Verbs::end_attention(const ShardedForward& call, nn::Saved& saved) {
                                              microbatch(call.microbatch), call.mode, saved.tensors);
 }
 
-void Verbs::forward_branch(const ShardedForward& call, nn::Saved& saved) {
-  const Values::OfPhase now = values(call.microbatch).in(call.phase);
+void Verbs::forward_branch(const ShardedForward& call, const Frame& now, nn::Saved& saved) {
   const at::Tensor input = now.take(normed);
   at::Tensor& output = now[model::output_of(call.stage.kind)];
   output =
@@ -47,14 +46,12 @@ void Verbs::forward_branch(const ShardedForward& call, nn::Saved& saved) {
   if (next < stages.size() && stages[next].qk_norm) now[statistics] = stages[next].qk_norm->sums_of_squares(output);
 }
 
-void Verbs::finish_norm_of_heads(const nn::Layer& layer, const std::vector<at::Tensor>& saved, Values& values) {
-  const Values::OfPhase d = values.gradients();
+void Verbs::finish_norm_of_heads(const nn::Layer& layer, const std::vector<at::Tensor>& saved, const Frame& d) {
   layer.qk_norm->finish_backward(d[projected], d[statistics], saved);
   d[statistics].reset();
 }
 
-void Verbs::forward_sharded(const ShardedForward& call, nn::Saved& saved) {
-  const Values::OfPhase now = values(call.microbatch).in(call.phase);
+void Verbs::forward_sharded(const ShardedForward& call, const Frame& now, nn::Saved& saved) {
   const nn::Layer& of = layer(call.block, call.number);
   const std::vector<at::Tensor>& parameters = call.operands.parameters;
   const nn::Microbatch& m = microbatch(call.microbatch);
@@ -78,7 +75,7 @@ void Verbs::forward_sharded(const ShardedForward& call, nn::Saved& saved) {
       if (!nn::saves(call.mode)) now[normed].reset();
       return;
     case model::StageKind::attend:
-    case model::StageKind::output: return end_attention(call, saved);
+    case model::StageKind::output: return end_attention(call, now, saved);
     case model::StageKind::qk_norm:
       now[projected] = of.qk_norm->forward(now[projected], now[statistics], parameters, m, call.mode, saved.tensors);
       now[statistics].reset();
@@ -88,7 +85,7 @@ void Verbs::forward_sharded(const ShardedForward& call, nn::Saved& saved) {
       now[attended] = of.core_attention->forward(qkv, m, call.mode, saved.tensors);
       return;
     }
-    default: forward_branch(call, saved);
+    default: forward_branch(call, now, saved);
   }
 }
 
@@ -103,14 +100,13 @@ void Verbs::forward_partitioned(const schedule::Forward& op, const model::Stage&
   forward_sharded({.block = op.block,
                    .number = *op.stage,
                    .microbatch = op.microbatch,
-                   .phase = schedule::Phase::forward,
                    .stage = stage,
                    .operands = operands,
                    .mode = cached ? nn::Mode::generate : mode},
-                  saved);
+                  frame(op, schedule::Phase::forward), saved);
   // A block that runs again keeps what its first stage read.
   if (op.keep == model::Keep::input && op.stage->value == 0)
-    saved.tensors = {values(op.microbatch).forward()[residual]};
+    saved.tensors = {values(op.microbatch).residual(schedule::Phase::forward)};
   if (cached || options_.mode == nn::Mode::train) keep(key, std::move(saved.tensors));
 }
 
@@ -118,7 +114,7 @@ void Verbs::recompute_partitioned(const schedule::Recompute& op, const model::St
                                   const StageOperands& operands) {
   const PlainOperators guard;
   if (model::is_of_experts(stage.kind)) return recompute_experts(op, stage, operands);
-  at::Tensor& stream = values(op.microbatch).in(schedule::Phase::recompute)[residual];
+  at::Tensor& stream = values(op.microbatch).residual(schedule::Phase::recompute);
   const store::ActivationStore::Key key{op.block, *op.stage, op.microbatch};
   std::vector<at::Tensor> input = activations_.take(key);
   if (op.stage->value == 0) stream = std::move(input.front());
@@ -128,11 +124,10 @@ void Verbs::recompute_partitioned(const schedule::Recompute& op, const model::St
   forward_sharded({.block = op.block,
                    .number = *op.stage,
                    .microbatch = op.microbatch,
-                   .phase = schedule::Phase::recompute,
                    .stage = stage,
                    .operands = operands,
                    .mode = last ? nn::Mode::rebuild : nn::Mode::train},
-                  saved);
+                  frame(op, schedule::Phase::recompute), saved);
   if (last) stream.reset();
   keep(key, std::move(saved.tensors));
 }
@@ -141,8 +136,7 @@ void Verbs::backward_partitioned(const schedule::Backward& op, const model::Stag
   const PlainOperators guard;
   const StageOperands& operands = of.stages.front();
   if (model::is_of_experts(stage.kind)) return backward_experts(op, stage, of);
-  Values& all = values(op.microbatch);
-  const Values::OfPhase d = all.gradients();
+  const Frame d = frame(op, schedule::Phase::backward);
   const nn::Layer& partitioned = layer(op.block, *op.stage);
   const store::ActivationStore::Key key{op.block, *op.stage, op.microbatch};
   const nn::Microbatch& m = microbatch(op.microbatch);
@@ -161,7 +155,7 @@ void Verbs::backward_partitioned(const schedule::Backward& op, const model::Stag
     case model::StageKind::qk_norm:
       if (!input) return partitioned.qk_norm->backward_weight(operands.gradients, saved);
       d[statistics] = partitioned.qk_norm->backward_input(d[projected], operands.parameters, m, saved);
-      if (stage.enter != model::Exchange::all_reduce_statistics) finish_norm_of_heads(partitioned, saved, all);
+      if (stage.enter != model::Exchange::all_reduce_statistics) finish_norm_of_heads(partitioned, saved, d);
       break;
     case model::StageKind::norm: {
       if (op.part == schedule::BackwardPart::weight)
@@ -181,21 +175,23 @@ void Verbs::backward_partitioned(const schedule::Backward& op, const model::Stag
       break;
     case model::StageKind::embedding:
       partitioned.embedding->backward(take_upstream(), operands.gradients, m);
-      d[residual].reset();
+      values(op.microbatch).residual(schedule::Phase::backward).reset();
       break;
     case model::StageKind::logits: {
-      const at::Tensor h = all.forward().take(normed), softmax = all.forward().take(vocabulary);
+      const at::Tensor h = d.take({normed, schedule::Phase::forward});
+      const at::Tensor softmax = d.take({vocabulary, schedule::Phase::forward});
       d[normed] = partitioned.head->backward(h, softmax, operands.parameters, operands.gradients, m,
-                                             all.forward().take(logits));
+                                             d.take({logits, schedule::Phase::forward}));
       break;
     }
     case model::StageKind::attend:
       if (input) {
-        const at::Tensor gathered = all.in(schedule::Phase::again).take(keys);
+        const schedule::TensorRef gathered{keys, schedule::Phase::again};
+        const at::Tensor whole_keys = d.has(gathered) ? d.take(gathered) : at::Tensor();
         nn::Attend::Gradients found =
-            partitioned.attend->backward_input(take_upstream(), gathered, operands.parameters, m, saved);
+            partitioned.attend->backward_input(take_upstream(), whole_keys, operands.parameters, m, saved);
         d[projected] = std::move(found.qkv);
-        d[keys] = std::move(found.keys);
+        if (d.has(gathered)) d[keys] = std::move(found.keys);
       } else {
         partitioned.attend->backward_weight(operands.gradients, saved);
       }
@@ -213,7 +209,7 @@ void Verbs::backward_partitioned(const schedule::Backward& op, const model::Stag
       if (input)
         d[normed] = partitioned.branch->backward_input(take_upstream(), operands.parameters, m, saved);
       else
-        partitioned.branch->backward_weight(all.in(schedule::Phase::again).take(normed), operands.gradients, saved);
+        partitioned.branch->backward_weight(d.take({normed, schedule::Phase::again}), operands.gradients, saved);
   }
   if (!input) return;
   if (of.weights_wait)
@@ -227,7 +223,7 @@ void Verbs::run(const schedule::Rebuild& op, const Operands& operands) {
   const store::ActivationStore::Key key{op.block, op.segment, op.microbatch};
   std::vector<at::Tensor> saved = activations_.take(key);
   const nn::Layer& of = layer(op.block, op.segment);
-  values(op.microbatch).in(schedule::Phase::again)[normed] =
+  frame(op, schedule::Phase::again)[normed] =
       of.norm ? of.norm->again(operands.stages.front().parameters, saved) : saved.front();
   activations_.keep(key, std::move(saved));
 }

@@ -68,7 +68,7 @@ void Verbs::run(const schedule::Forward& op, const Operands& operands) {
   const nn::Mode mode = options_.mode == nn::Mode::train ? mode_that_keeps(op.keep) : options_.mode;
   if (const model::Stage* partitioned = schedule::partitioned_stage(model_, op.block, op.stage); partitioned != nullptr)
     return forward_partitioned(op, *partitioned, operands.stages.front(), mode);
-  at::Tensor& residual = values(op.microbatch).forward()[model::TensorId::residual];
+  at::Tensor& residual = values(op.microbatch).residual(schedule::Phase::forward);
   for (const StageOperands& stage : operands.stages) {
     nn::Saved saved;
     const bool cached = caches(op, stage.kind);
@@ -136,7 +136,7 @@ void Verbs::run(const schedule::Recompute& op, const Operands& operands) {
   const device::ChargeTo charge(device::Category::workspace);
   if (const model::Stage* partitioned = schedule::partitioned_stage(model_, op.block, op.stage); partitioned != nullptr)
     return recompute_partitioned(op, *partitioned, operands.stages.front());
-  at::Tensor& residual = values(op.microbatch).in(schedule::Phase::recompute)[model::TensorId::residual];
+  at::Tensor& residual = values(op.microbatch).residual(schedule::Phase::recompute);
   const auto last = static_cast<int>(model_[op.block].stages.size()) - 1;
   for (const StageOperands& stage : operands.stages) {
     const store::ActivationStore::Key key{op.block, stage.stage, op.microbatch};
@@ -156,7 +156,7 @@ void Verbs::run(const schedule::Backward& op, const Operands& operands) {
   const device::ChargeTo charge(device::Category::workspace);
   if (const model::Stage* partitioned = schedule::partitioned_stage(model_, op.block, op.stage); partitioned != nullptr)
     return backward_partitioned(op, *partitioned, operands);
-  at::Tensor& d = values(op.microbatch).gradients()[model::TensorId::residual];
+  at::Tensor& d = values(op.microbatch).residual(schedule::Phase::backward);
   for (const StageOperands& stage : operands.stages) {
     nn::Saved saved{activations_.take({op.block, stage.stage, op.microbatch})};
     const nn::Stage& whole = *layer(op.block, stage.stage).whole;

@@ -95,7 +95,6 @@ class Verbs {
     Block block;
     Stage number;
     Microbatch microbatch;
-    schedule::Phase phase;
     const model::Stage& stage;
     const StageOperands& operands;
     nn::Mode mode;
@@ -103,13 +102,13 @@ class Verbs {
   void forward_partitioned(const schedule::Forward& op, const model::Stage& stage, const StageOperands& operands,
                            nn::Mode mode);
   void recompute_partitioned(const schedule::Recompute& op, const model::Stage& stage, const StageOperands& operands);
-  void forward_sharded(const ShardedForward& call, nn::Saved& saved);
+  void forward_sharded(const ShardedForward& call, const Frame& now, nn::Saved& saved);
   /// The stages that end attention: over gathered keys, which are freed, or its output projection alone.
-  void end_attention(const ShardedForward& call, nn::Saved& saved);
+  void end_attention(const ShardedForward& call, const Frame& now, nn::Saved& saved);
   /// The same of a branch, and of the projection; where a norm over all heads follows, the sums that it reads.
-  void forward_branch(const ShardedForward& call, nn::Saved& saved);
+  void forward_branch(const ShardedForward& call, const Frame& now, nn::Saved& saved);
   /// The gradient by what a qk_norm read, from the sums over all ranks' heads.
-  static void finish_norm_of_heads(const nn::Layer& layer, const std::vector<at::Tensor>& saved, Values& values);
+  static void finish_norm_of_heads(const nn::Layer& layer, const std::vector<at::Tensor>& saved, const Frame& d);
   void backward_partitioned(const schedule::Backward& op, const model::Stage& stage, const Operands& of);
   /// One of the stages between which rows go to experts and back.
   void forward_experts(const schedule::Forward& op, const model::Stage& stage, const StageOperands& operands,
@@ -118,17 +117,17 @@ class Verbs {
   void backward_experts(const schedule::Backward& op, const model::Stage& stage, const Operands& of);
   // The steps of an exchange: the tensor that it sends, in the layout of its collective; the collective; the layout of
   // the stages; storing the result.
-  [[nodiscard]] at::Tensor outgoing(const schedule::Exchanged& op);
-  [[nodiscard]] at::Tensor packed(const schedule::Exchanged& op);
+  [[nodiscard]] at::Tensor outgoing(const schedule::Exchanged& op, const Frame& now);
+  [[nodiscard]] at::Tensor packed(const schedule::Exchanged& op, at::Tensor from);
   [[nodiscard]] at::Tensor moved(const schedule::ExchangeRow& row, at::Tensor sent) const;
   [[nodiscard]] at::Tensor unpacked(const schedule::Exchanged& op, at::Tensor arrived);
-  void deliver(const schedule::Exchanged& op, at::Tensor result);
+  void deliver(const schedule::Exchanged& op, const Frame& now, at::Tensor result);
   /// Tensors that the stage of an exchange saved; they stay saved.
   [[nodiscard]] std::vector<at::Tensor> saved_by(const schedule::Exchanged& op);
   /// Widths of q, k and v among the columns that ranks exchange for heads; of one rank of the tensor axis.
   [[nodiscard]] std::array<std::int64_t, 3> head_sections(const schedule::Exchanged& op) const;
   /// The loss of the head, or its joined logits, from the statistics of all ranks' parts of the vocabulary.
-  void finish_vocabulary(const schedule::Exchanged& op, const at::Tensor& of_ranks);
+  void finish_vocabulary(const schedule::Exchanged& op, const Frame& now, const at::Tensor& of_ranks);
   /// The exchanges of the expert lane, whose sizes are known at run time.
   void exchange_of_experts(const schedule::Exchanged& op);
   void exchange_rows(const schedule::Exchanged& op, comm::Collectives& experts);
@@ -146,7 +145,7 @@ class Verbs {
   }
   /// Stores a sum over the tensor axis: in forward and recompute added to the residual stream, unless it is normed
   /// first.
-  void put_sum(const schedule::Exchanged& op, const at::Tensor& sum);
+  void put_sum(const schedule::Exchanged& op, const Frame& now, const at::Tensor& sum);
   /// Squares of a block's gradient shard, of the elements that this rank counts in the norm.
   double counted_squares(ParamBlock block, const optim::Team& team);
   /// On a GPU: squares of a block's gradient shard, launched behind the op that writes it last.
@@ -199,6 +198,13 @@ class Verbs {
     return links_.at({group, lane});
   }
   [[nodiscard]] const nn::Layer& layer(Block block, Stage stage) const;
+  /// The tensors that an op on a sharded stage may use.
+  template <class Verb>
+  [[nodiscard]] Frame frame(const Verb& op, schedule::Phase phase) {
+    std::function<void(schedule::TensorSet)> on_end;
+    if (options_.on_tensors) on_end = [this, op](schedule::TensorSet used) { options_.on_tensors(op, used); };
+    return {values(op.microbatch), schedule::tensors_of(op, model_), phase, std::move(on_end)};
+  }
   [[nodiscard]] Values& values(Microbatch m) { return state_.values[static_cast<std::size_t>(m.value)]; }
   [[nodiscard]] const nn::Microbatch& microbatch(Microbatch m) const {
     return state_.input.microbatches[static_cast<std::size_t>(m.value)];

@@ -4,50 +4,14 @@
 
 #include <algorithm>
 #include <array>
-#include <type_traits>
 
 #include "trireme/base/error.hpp"
 
 namespace trireme::schedule {
 namespace {
 
-template <class Kind>
-Resource accessed(const Exchanged& op) {
-  if constexpr (std::is_same_v<Kind, resource::Saved>)
-    return Kind{op.block, op.segment, op.microbatch};
-  else if constexpr (std::is_same_v<Kind, resource::Counts>)
-    return Kind{op.block, op.microbatch};
-  else
-    return Kind{op.microbatch};
-}
-
-constexpr Phases in_forward{Phase::forward}, in_backward{Phase::backward}, in_again{Phase::again},
-    in_recompute{Phase::recompute};
-constexpr Phases both_forwards{Phase::forward, Phase::recompute};
+constexpr Phases in_forward{Phase::forward}, in_backward{Phase::backward};
 constexpr Phases without_again{Phase::forward, Phase::backward, Phase::recompute};
-
-constexpr std::array<Effect, 5> gathers_sequence{{{accessed<resource::BranchAgain>, Use::update, in_again},
-                                                  {accessed<resource::Hidden>, Use::read, in_backward, false},
-                                                  {accessed<resource::Branch>, Use::read, in_backward, true},
-                                                  {accessed<resource::Branch>, Use::read, both_forwards},
-                                                  {accessed<resource::Branch>, Use::write, without_again}}};
-/// A sum over the tensor axis is added to the residual stream unless it is normed first.
-constexpr std::array<Effect, 3> sums_branch{{{accessed<resource::Branch>, Use::update},
-                                             {accessed<resource::Hidden>, Use::update, in_forward, false},
-                                             {accessed<resource::Recomputed>, Use::update, in_recompute, false}}};
-constexpr std::array<Effect, 3> sums_statistics{{{accessed<resource::Statistics>, Use::update},
-                                                 {accessed<resource::Branch>, Use::update, in_backward},
-                                                 {accessed<resource::Saved>, Use::read, in_backward}}};
-constexpr std::array<Effect, 1> updates_vocabulary{{{accessed<resource::Vocabulary>, Use::update}}};
-constexpr std::array<Effect, 3> gathers_keys{{{accessed<resource::Saved>, Use::read, in_again},
-                                              {accessed<resource::Branch>, Use::read, without_again},
-                                              {accessed<resource::Keys>, Use::write}}};
-constexpr std::array<Effect, 2> scatters_keys{
-    {{accessed<resource::Keys>, Use::update}, {accessed<resource::Branch>, Use::update}}};
-constexpr std::array<Effect, 1> updates_branch{{{accessed<resource::Branch>, Use::update}}};
-constexpr std::array<Effect, 1> updates_counts{{{accessed<resource::Counts>, Use::update}}};
-constexpr std::array<Effect, 2> moves_rows{
-    {{accessed<resource::Counts>, Use::read}, {accessed<resource::Rows>, Use::update}}};
 
 constexpr Complaints complaints_of_heads{.unexpected = "exchanges what its stage does not read",
                                          .repeated = "exchanges what is there already",
@@ -65,7 +29,6 @@ constexpr std::array<ExchangeRow, model::exchanges> exchange_table{{
      .lane = Lane::tensor,
      .collective = Collective::all_gather,
      .phases = every_phase,
-     .effects = gathers_sequence,
      .complaints = {.unexpected = "gathers a sequence that its stage does not read"},
      .repeated_for_weights = true},
     // What the ranks computed for a stage, each keeping its part of the sequence; backward: the gradient of its input.
@@ -76,8 +39,7 @@ constexpr std::array<ExchangeRow, model::exchanges> exchange_table{{
      .lane = Lane::tensor,
      .collective = Collective::reduce_scatter,
      .phases = without_again,
-     .follows = every_phase,
-     .effects = sums_branch},
+     .follows = every_phase},
     // The same without sequence parallelism: all ranks keep all of it.
     {.kind = Exchange::all_reduce_activation,
      .name = "all_reduce_activation",
@@ -85,8 +47,7 @@ constexpr std::array<ExchangeRow, model::exchanges> exchange_table{{
      .lane = Lane::tensor,
      .collective = Collective::all_reduce,
      .phases = without_again,
-     .follows = every_phase,
-     .effects = sums_branch},
+     .follows = every_phase},
     // Two values a token, for queries and keys: before a qk_norm the sums of squares of this rank's heads; in backward
     // the products of the gradients with the normed values, which the qk_norm then subtracts.
     {.kind = Exchange::all_reduce_statistics,
@@ -97,7 +58,6 @@ constexpr std::array<ExchangeRow, model::exchanges> exchange_table{{
      .element = Element::fp32,
      .phases = without_again,
      .follows = in_backward,
-     .effects = sums_statistics,
      .complaints = {.unexpected = "sums statistics that its stage does not read",
                     .repeated = "sums what is summed already",
                     .wrong_phase = "sums statistics that no stage computes again"}},
@@ -110,8 +70,7 @@ constexpr std::array<ExchangeRow, model::exchanges> exchange_table{{
      .collective = Collective::all_gather,
      .element = Element::fp32,
      .phases = in_forward,
-     .follows = every_phase,
-     .effects = updates_vocabulary},
+     .follows = every_phase},
     // Keys and values of whole sequences: those that the previous stage computed, or with Phase::again those saved.
     {.kind = Exchange::gather_keys,
      .name = "gather_keys",
@@ -122,7 +81,6 @@ constexpr std::array<ExchangeRow, model::exchanges> exchange_table{{
      .pack = Layout::columns,
      .unpack = Layout::by_run,
      .phases = {Phase::forward, Phase::again, Phase::recompute},
-     .effects = gathers_keys,
      .complaints = {.unexpected = "gathers keys that its stage does not read",
                     .wrong_phase = "gathers keys, which have no backward of their own"}},
     // The sum of their gradients, each rank keeping those of its tokens.
@@ -135,8 +93,7 @@ constexpr std::array<ExchangeRow, model::exchanges> exchange_table{{
      .pack = Layout::by_run,
      .unpack = Layout::columns,
      .phases = in_backward,
-     .follows = every_phase,
-     .effects = scatters_keys},
+     .follows = every_phase},
     // All heads of this rank's tokens for some heads of whole sequences: queries, keys and values before attention, the
     // gradient of its output in backward.
     {.kind = Exchange::to_heads,
@@ -150,7 +107,6 @@ constexpr std::array<ExchangeRow, model::exchanges> exchange_table{{
      .unpack = Layout::by_run,
      .phases = without_again,
      .follows = in_backward,
-     .effects = updates_branch,
      .complaints = complaints_of_heads},
     // The inverse.
     {.kind = Exchange::to_tokens,
@@ -164,7 +120,6 @@ constexpr std::array<ExchangeRow, model::exchanges> exchange_table{{
      .unpack = Layout::by_head,
      .phases = without_again,
      .follows = in_backward,
-     .effects = updates_branch,
      .complaints = complaints_of_heads},
     // Choices of each expert in each sequence, for the backward of a router.
     {.kind = Exchange::sum_loads,
@@ -174,7 +129,6 @@ constexpr std::array<ExchangeRow, model::exchanges> exchange_table{{
      .collective = Collective::all_reduce,
      .element = Element::fp32,
      .phases = in_backward,
-     .effects = updates_counts,
      .complaints = {.unexpected = "sums loads that its stage does not read",
                     .repeated = "sums what is summed already",
                     .missing = "reads loads that were not summed"}},
@@ -187,7 +141,6 @@ constexpr std::array<ExchangeRow, model::exchanges> exchange_table{{
      .collective = Collective::all_to_all,
      .element = Element::int32,
      .phases = in_forward,
-     .effects = updates_counts,
      .complaints = {.unexpected = "counts rows that its stage does not get",
                     .repeated = "counts what is counted already",
                     .missing = "dispatches rows that were not counted"}},
@@ -202,7 +155,6 @@ constexpr std::array<ExchangeRow, model::exchanges> exchange_table{{
      .unpack = Layout::rows,
      .phases = without_again,
      .follows = in_backward,
-     .effects = moves_rows,
      .complaints = {.unexpected = "dispatches rows that its stage does not read",
                     .wrong_phase = "dispatches rows that no forward waits for"},
      .preceded_by = Exchange::exchange_counts},
@@ -217,7 +169,6 @@ constexpr std::array<ExchangeRow, model::exchanges> exchange_table{{
      .unpack = Layout::rows,
      .phases = {Phase::forward, Phase::backward},
      .follows = in_forward,
-     .effects = moves_rows,
      .complaints = {.unexpected = "combines what its stage does not leave",
                     .wrong_phase = "combines what nothing reads"}},
 }};

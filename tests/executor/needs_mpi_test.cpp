@@ -10,8 +10,10 @@
 #include <array>
 #include <chrono>
 #include <functional>
+#include <map>
 #include <string>
 #include <thread>
+#include <variant>
 
 #include "steps.hpp"
 
@@ -59,6 +61,44 @@ TEST_F(Needs, HoldHoweverSlowALaneIs) {
     const std::vector<double> expected = curve(policy, false, std::nullopt);
     for (const Slow slow : slow_lanes) EXPECT_EQ(curve(policy, true, slow), expected);
   }
+}
+
+/// The tensors that the schedule lists for an op on a sharded stage; none for another op.
+schedule::TensorSet listed(const schedule::Op& op, const model::Model& model) {
+  schedule::TensorAccess found;
+  const auto of_stage = [&](const auto& compute) {
+    if (schedule::partitioned_stage(model, compute.block, compute.stage) != nullptr)
+      found = schedule::tensors_of(compute, model);
+  };
+  if (const auto* forward = std::get_if<schedule::Forward>(&op)) of_stage(*forward);
+  if (const auto* recompute = std::get_if<schedule::Recompute>(&op)) of_stage(*recompute);
+  if (const auto* backward = std::get_if<schedule::Backward>(&op)) of_stage(*backward);
+  if (const auto* exchanged = std::get_if<schedule::Exchanged>(&op)) found = schedule::tensors_of(*exchanged, model);
+  if (const auto* rebuild = std::get_if<schedule::Rebuild>(&op)) found = schedule::tensors_of(*rebuild, model);
+  return found.reads | found.writes;
+}
+
+// An op that uses another tensor throws BugError.
+TEST_F(Needs, AreOfTensorsThatOpsUse) {
+  for (const char* const architecture : {"llama", "olmo2", "gemma2"})
+    for (const bool sequence_parallel : {true, false})
+      for (const auto recompute : {config::Recompute::none, config::Recompute::block}) {
+        std::map<std::string, schedule::TensorSet> used;
+        const model::Model* model = nullptr;
+        test::Setup setup{.architecture = architecture, .layers = 2, .sequence_parallel = sequence_parallel};
+        setup.policy = {.recompute = {.mode = recompute}};
+        setup.options = {.lane_threads = false};
+        setup.options.on_tensors = [&](const schedule::Op& op, schedule::TensorSet of_op) {
+          schedule::TensorSet& all = used[schedule::print(op, *model)];
+          all = all | of_op;
+        };
+        test::Steps job(world_, std::move(setup));
+        model = &job.model();
+        job.run(true);
+        for (int op = 0; op < job.ops(); ++op)
+          EXPECT_EQ(used[schedule::print(job.op(op), *model)], listed(job.op(op), *model))
+              << schedule::print(job.op(op), *model);
+      }
 }
 
 TEST_F(Needs, OfEveryKindChangeTheResultWhenTheyAreMissing) {

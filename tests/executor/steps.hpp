@@ -24,6 +24,7 @@
 namespace trireme::executor::test {
 
 struct Setup {
+  std::string architecture = "llama";
   int layers = 4;
   int microbatches = 1;
   schedule::Policy policy{};
@@ -39,7 +40,7 @@ struct Setup {
 class Steps {
  public:
   Steps(const mpi::Communicator& world, Setup setup)
-      : model_(small_model(setup.layers, setup.sequence_parallel, world)),
+      : model_(small_model(setup, world)),
         dp_(setup.sequence_parallel ? world.split(world.rank(), 0) : world.duplicate()),
         layout_(model_, dp_.size()),
         schedule_(built(model_, setup)),
@@ -105,10 +106,16 @@ class Steps {
  private:
   static constexpr std::int64_t rows = 2, seq_len = 16;
 
-  static model::Model small_model(int layers, std::optional<bool> sequence_parallel, const mpi::Communicator& world) {
-    config::Model config{.vocab_size = 97, .hidden_size = 40, .intermediate_size = 56, .layers = layers, .heads = 4};
-    if (!sequence_parallel) return model::build(config);
-    return model::build(config, {.rank = world.rank(), .ranks = world.size(), .sequence_parallel = *sequence_parallel});
+  static model::Model small_model(const Setup& setup, const mpi::Communicator& world) {
+    const config::Model config{.architecture = setup.architecture,
+                               .vocab_size = 97,
+                               .hidden_size = 40,
+                               .intermediate_size = 56,
+                               .layers = setup.layers,
+                               .heads = 4};
+    if (!setup.sequence_parallel) return model::build(config);
+    return model::build(config,
+                        {.rank = world.rank(), .ranks = world.size(), .sequence_parallel = *setup.sequence_parallel});
   }
   static schedule::Schedule built(const model::Model& model, const Setup& setup) {
     const schedule::Schedule order = schedule::compute_order(model, setup.microbatches);

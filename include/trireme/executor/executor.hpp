@@ -18,6 +18,7 @@
 #include "trireme/executor/program.hpp"
 #include "trireme/nn/partition.hpp"
 #include "trireme/schedule/op.hpp"
+#include "trireme/schedule/stage_access.hpp"
 #include "trireme/store/parameter_store.hpp"
 #include "trireme/timeline/timeline.hpp"
 
@@ -60,6 +61,8 @@ struct Options {
   /// Told of every copy between device and host, on the thread that made it. What is copied behind a step's clipping
   /// counts to the next step, which waits for it: all of a step's copies are told before the step ends.
   std::function<void(std::string_view copy, Bytes bytes, std::int64_t step)> on_copy{};
+  /// Receives the tensors that an op on a sharded stage has used, at its end and on its thread.
+  std::function<void(const schedule::Op& op, schedule::TensorSet used)> on_tensors{};
   /// What lanes wait for, instead of `schedule::needs`: tests leave edges out and see what goes wrong.
   std::optional<std::vector<schedule::Need>> needs{};
 };

@@ -51,16 +51,6 @@ enum class Layout : std::uint8_t {
 /// Elements of an exchanged tensor.
 enum class Element : std::uint8_t { compute, fp32, int32 };
 
-enum class Use : std::uint8_t { read, write, update };
-
-/// One access of an exchange.
-struct Effect {
-  Resource (*resource)(const Exchanged& op);
-  Use use;
-  Phases phases = every_phase;
-  std::optional<bool> sum_is_normed{};  ///< the value of `model::Stage::sum_is_normed` that it is restricted to
-};
-
 /// Complaints of `verify` about an exchange.
 struct Complaints {
   std::string_view unexpected;                                          ///< its stage has no such exchange
@@ -81,7 +71,6 @@ struct ExchangeRow {
   Layout pack = Layout::unchanged, unpack = Layout::unchanged;  ///< before and after the collective
   Phases phases;                                                ///< in which it occurs; printed if there are several
   Phases follows{};  ///< in which it comes after its stage, and otherwise before it
-  std::span<const Effect> effects;
   Complaints complaints{};
   std::optional<Exchange> preceded_by{};  ///< in forward
   bool repeated_for_weights = false;      ///< Phase::again precedes the weights' gradients, not the input's

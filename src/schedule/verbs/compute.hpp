@@ -30,33 +30,16 @@ void whole_effects(const Compute& op, Effects& on, bool reads_saved) {
   }
 }
 
-/// Of the forward of what ends attention; gathered keys are freed. With no sum or norm behind it, it adds to the
-/// stream.
-template <class Stream>
-void end_of_attention_effects(Microbatch m, const model::Stage& stage, Effects& on) {
-  if (stage.enter == model::Exchange::gather_keys) on.update(resource::Keys{m});
-  on.update(resource::Branch{m});
-  if (model::adds_to_stream(stage)) on.update(Stream{m});
-}
-
-/// A norm of queries and keys over all heads is in two stages: the projection leaves sums for it.
-inline void statistics_effects(Microbatch m, const model::Stage& stage, Effects& on) {
-  if (stage.kind == model::StageKind::qk_norm) on.update(resource::Statistics{m});
-  if (stage.kind == model::StageKind::projection && on.model.sizes.decoder.qk_norm == model::QkNorm::width)
-    on.write(resource::Statistics{m});
-}
-
-/// Of the stages between which rows go to experts and back. route leaves rows; experts and merge read what is known of
-/// them: how many there are, and where those of a token lie.
-template <class Stream, class Compute>
-void expert_effects(const Compute& op, const model::Stage& stage, Effects& on) {
-  on.update(resource::Rows{op.microbatch});
-  if (stage.kind == model::StageKind::route) {
-    on.read(Stream{op.microbatch});
-    if constexpr (std::is_same_v<Compute, Forward>) on.write(resource::Counts{op.block, op.microbatch});
-  }
+/// Effects of a sharded stage: its tensors, and the counts of rows. Rows and the gradient of attention share a resource
+/// with the tensors that they overwrite, and count as updates.
+template <class Compute>
+void sharded_effects(const Compute& op, const model::Stage& stage, Effects& on) {
+  on.read_parameters();
+  on.access(tensors_of(op, on.model), op.microbatch);
   if (stage.kind == model::StageKind::experts) on.read(resource::Counts{op.block, op.microbatch});
-  if (stage.kind == model::StageKind::merge) on.update(Stream{op.microbatch});
+  if (stage.kind == model::StageKind::route || stage.kind == model::StageKind::merge)
+    on.read(resource::Rows{op.microbatch});
+  if (model::ends_attention(stage.kind)) on.read(resource::Branch{op.microbatch});
 }
 
 template <>
@@ -70,34 +53,11 @@ struct Description<Forward> {
       if (sums_loads(op, on.model)) on.write(resource::Counts{op.block, op.microbatch});
       return whole_effects<resource::Hidden>(op, on, reads_cache);
     }
-    using model::StageKind;
-    on.read_parameters();
-    if (reads_cache) on.read(resource::Saved{op.block, *op.stage, op.microbatch});
-    if (model::ends_attention(partitioned->kind)) {
-      end_of_attention_effects<resource::Hidden>(op.microbatch, *partitioned, on);
-      return on.write(resource::Saved{op.block, *op.stage, op.microbatch});
-    }
-    if (model::is_of_experts(partitioned->kind)) {
-      expert_effects<resource::Hidden>(op, *partitioned, on);
-      return on.write(resource::Saved{op.block, *op.stage, op.microbatch});
-    }
-    if (partitioned->kind == StageKind::post_norm) {
-      on.update(resource::Branch{op.microbatch});
-      on.update(resource::Hidden{op.microbatch});
-      return on.write(resource::Saved{op.block, *op.stage, op.microbatch});
-    }
-    statistics_effects(op.microbatch, *partitioned, on);
-    if (model::begins_branch(partitioned->kind)) on.read(resource::Hidden{op.microbatch});
-    if (partitioned->kind == StageKind::embedding || partitioned->kind == StageKind::logits)
-      on.write(resource::Hidden{op.microbatch});  // nothing is left of it
-    if (model::is_branch(partitioned->kind) || partitioned->kind == StageKind::logits ||
-        partitioned->kind == StageKind::core_attention || partitioned->kind == StageKind::qk_norm)
-      on.read(resource::Branch{op.microbatch});
-    if (partitioned->kind == StageKind::logits)
-      on.write(resource::Vocabulary{op.microbatch});
-    else
-      on.write(resource::Branch{op.microbatch});
-    on.write(resource::Saved{op.block, *op.stage, op.microbatch});
+    sharded_effects(op, *partitioned, on);
+    const resource::Saved saved{op.block, *op.stage, op.microbatch};
+    if (reads_cache) on.read(saved);
+    on.write(saved);
+    if (partitioned->kind == model::StageKind::route) on.write(resource::Counts{op.block, op.microbatch});
   }
   static std::string print(const Forward& op, const model::Model& model) {
     constexpr std::array keeps{" keep input", "", " keep all", " keep kv_cache"};
@@ -126,16 +86,8 @@ struct Description<Recompute> {
   static void effects(const Recompute& op, Effects& on) {
     const model::Stage* const partitioned = partitioned_stage(on.model, op.block, op.stage);
     if (partitioned == nullptr) return whole_effects<resource::Recomputed>(op, on, true);
-    on.read_parameters();
+    sharded_effects(op, *partitioned, on);
     on.update(resource::Saved{op.block, *op.stage, op.microbatch});
-    if (model::ends_attention(partitioned->kind))
-      return end_of_attention_effects<resource::Recomputed>(op.microbatch, *partitioned, on);
-    if (model::is_of_experts(partitioned->kind)) return expert_effects<resource::Recomputed>(op, *partitioned, on);
-    statistics_effects(op.microbatch, *partitioned, on);
-    const bool norms_input = model::begins_branch(partitioned->kind);
-    if (norms_input || partitioned->kind == model::StageKind::post_norm) on.update(resource::Recomputed{op.microbatch});
-    if (!norms_input) on.read(resource::Branch{op.microbatch});
-    on.write(resource::Branch{op.microbatch});
   }
   static std::string print(const Recompute& op, const model::Model& model) {
     return compute_text(model, op.block, op.stage, op.microbatch);
@@ -195,44 +147,15 @@ struct Description<Backward> {
     for (int s = range.first; s < range.last; ++s) on.update(resource::Saved{op.block, Stage{s}, op.microbatch});
   }
   static void cut_effects(const Backward& op, const model::Stage& stage, Effects& on) {
-    const Microbatch m = op.microbatch;
-    on.read_parameters();
-    on.update(resource::Saved{op.block, *op.stage, m});
-    if (op.part == BackwardPart::weight) {
-      if (model::is_branch(stage.kind)) on.read(resource::BranchAgain{m});
-      if (stage.kind == model::StageKind::experts) on.read(resource::Counts{op.block, m});
+    on.update(resource::Saved{op.block, *op.stage, op.microbatch});
+    if (op.part != BackwardPart::weight) {
+      sharded_effects(op, stage, on);
+      if (stage.kind == model::StageKind::merge)
+        on.read(resource::Saved{op.block, Stage{op.stage->value - 2}, op.microbatch});  // of route: the choice
       return;
     }
-    if (model::is_of_experts(stage.kind)) {
-      on.update(resource::Rows{m});
-      if (stage.kind == model::StageKind::experts) on.read(resource::Counts{op.block, m});
-      if (stage.kind == model::StageKind::route) on.update(resource::Hidden{m});
-      if (stage.kind != model::StageKind::merge) return;
-      on.read(resource::Hidden{m});
-      return on.read(resource::Saved{op.block, Stage{op.stage->value - 2}, m});  // of route: the choice
-    }
-    if (model::begins_branch(stage.kind)) {
-      on.read(resource::Branch{m});
-      return on.update(resource::Hidden{m});
-    }
-    if (model::ends_attention(stage.kind)) {
-      if (stage.enter == model::Exchange::gather_keys) on.update(resource::Keys{m});
-      if (stage.leave != model::Exchange::scatter_sequence && !stage.sum_is_normed) on.read(resource::Hidden{m});
-      return on.update(resource::Branch{m});
-    }
-    if (stage.kind == model::StageKind::qk_norm) on.write(resource::Statistics{m});
-    if (stage.kind == model::StageKind::projection || stage.kind == model::StageKind::core_attention ||
-        stage.kind == model::StageKind::qk_norm)
-      return on.update(resource::Branch{m});
-    if (stage.kind == model::StageKind::logits) {
-      on.read(resource::Vocabulary{m});
-      return on.update(resource::Branch{m});
-    }
-    if (stage.leave == model::Exchange::scatter_sequence || stage.sum_is_normed)
-      on.read(resource::Branch{m});
-    else if (stage.leave == model::Exchange::all_reduce_activation || stage.kind == model::StageKind::post_norm)
-      on.read(resource::Hidden{m});
-    if (stage.kind != model::StageKind::embedding) on.write(resource::Branch{m});
+    on.access(tensors_of(op, on.model), op.microbatch);
+    if (stage.kind == model::StageKind::experts) on.read(resource::Counts{op.block, op.microbatch});
   }
 };
 
@@ -243,7 +166,7 @@ struct Description<Rebuild> {
   static void effects(const Rebuild& op, Effects& on) {
     on.read_parameters();
     on.read(resource::Saved{op.block, op.segment, op.microbatch});
-    on.write(resource::BranchAgain{op.microbatch});
+    on.access(tensors_of(op, on.model), op.microbatch);
   }
   static std::string print(const Rebuild& op, const model::Model& model) {
     return compute_text(model, op.block, op.segment, op.microbatch);

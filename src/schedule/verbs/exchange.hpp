@@ -20,14 +20,12 @@ struct Description<Exchanged> {
   static std::string_view name(const Exchanged& op) { return row_of(op.kind).name; }
   static Lane lane(const Exchanged& op) { return row_of(op.kind).lane; }
   static void effects(const Exchanged& op, Effects& on) {
-    const model::Stage& stage = on.model[op.block].stages[static_cast<std::size_t>(op.segment.value)];
-    for (const Effect& effect : row_of(op.kind).effects) {
-      if (!effect.phases.has(op.phase) || effect.sum_is_normed.value_or(stage.sum_is_normed) != stage.sum_is_normed)
-        continue;
-      const Resource resource = effect.resource(op);
-      if (effect.use != Use::write) on.read(resource);
-      if (effect.use != Use::read) on.write(resource);
-    }
+    on.access(tensors_of(op, on.model), op.microbatch);
+    const ExchangeRow& row = row_of(op.kind);
+    const resource::Counts counts{op.block, op.microbatch};
+    if (row.lane == Lane::expert) on.read(counts);
+    if (row.lane == Lane::expert && row.pack != Layout::rows) on.write(counts);
+    if (reads_saved(op)) on.read(resource::Saved{op.block, op.segment, op.microbatch});
   }
   /// `b0.attention m0 again`, `b0.attention m0 -> heads`.
   static std::string print(const Exchanged& op, const model::Model& model) {
@@ -52,6 +50,11 @@ struct Description<Exchanged> {
   }
 
  private:
+  /// Keys are gathered again from what their stage saved; the gradient of a norm over heads reads that, too.
+  static bool reads_saved(const Exchanged& op) {
+    return (op.kind == Exchange::gather_keys && op.phase == Phase::again) ||
+           (op.kind == Exchange::all_reduce_statistics && op.phase == Phase::backward);
+  }
   static Phase parse_phase(Line& line) {
     if (line.take_if("backward")) return Phase::backward;
     if (line.take_if("again")) return Phase::again;

@@ -3,7 +3,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
+#include <cstddef>
 #include <map>
 #include <optional>
 #include <string>
@@ -13,6 +15,7 @@
 #include "schedule/line.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/schedule/access.hpp"
+#include "trireme/schedule/stage_access.hpp"
 #include "trireme/schedule/text.hpp"
 
 /// What a verb is, besides its fields in op.hpp: one specialisation of `Verb` each, in a header for each family. Only
@@ -30,6 +33,18 @@ class Effects {
   void read(const Resource& resource) { out.reads.push_back(resource); }
   void write(const Resource& resource) { out.writes.push_back(resource); }
   void update(const Resource& resource) { read(resource), write(resource); }
+  /// Tensors between stages: each resource once.
+  void access(const TensorAccess& tensors, Microbatch m) {
+    const auto each_once = [&](TensorSet set, std::vector<Resource>& to) {
+      const auto begin = static_cast<std::ptrdiff_t>(to.size());
+      set.for_each([&](TensorRef tensor) {
+        const Resource resource = resource_of(tensor, m);
+        if (std::find(to.begin() + begin, to.end(), resource) == to.end()) to.push_back(resource);
+      });
+    };
+    each_once(tensors.reads, out.reads);
+    each_once(tensors.writes, out.writes);
+  }
 
   /// Which slot a parameter block lies in; nothing: where its shard lies.
   [[nodiscard]] std::optional<Slot> slot(ParamBlock block) const {
