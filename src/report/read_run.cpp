@@ -134,6 +134,9 @@ void read_metrics(RunRecord& run, std::string_view text, const std::string& file
     run.without_targets += without_targets ? 1 : 0;
     run.not_finite += row["loss"].is_null() && !without_targets ? 1 : 0;
     run.skipped += skipped && !without_targets ? 1 : 0;
+    if (skipped) run.skipped_at.push_back(step);
+    for (const auto& [key, text] : {std::pair{"device", &run.device}, {"version", &run.version}})
+      if (row.contains(key)) *text = text_of(row, key, place);
     if (row.contains("flop_rule")) first_rows.push_back(step);
     for (const char* key : {"comm_bytes", "comm_calls"}) {
       if (!row.contains(key)) continue;

@@ -26,10 +26,21 @@ table{border-collapse:collapse}td,th{padding:2px 14px 2px 0;text-align:left;vert
 .n{text-align:right;font-variant-numeric:tabular-nums}tr{border-bottom:1px solid var(--grid)}tr.sum td{font-weight:600}
 #facts.one{display:block;columns:2 420px;column-gap:60px}#facts.one th{width:250px}
 .warning{border-left:4px solid #d55e00;padding:2px 10px;margin:4px 0}pre{overflow-x:auto;font-size:12px}
-.wide{margin-top:22px}svg{width:100%;height:auto;background:var(--back)}svg text{fill:var(--text);font:11px system-ui,sans-serif}
+.wide,.along{margin-top:22px}.origin{margin:-4px 0 10px;opacity:.75}
+.figures{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(220px,45%),1fr));gap:12px;margin:14px 0}
+.figures div{border:1px solid var(--grid);border-radius:6px;padding:8px 14px;display:flex;flex-direction:column}
+.figures strong{font-size:30px;line-height:1.25;font-weight:600;font-variant-numeric:tabular-nums}.figures small{opacity:.75}
+.along>div{display:none}#steps:checked~.steps,#tokens:checked~.tokens,#time:checked~.time{display:block}
+.along label{margin-right:12px}.along input{margin:0 4px 0 0}
+.small{display:none}.scroll{overflow-x:auto}.equal{opacity:.5}
+#runs th,#runs td,#facts:not(.one) th{white-space:nowrap}.swatch{width:10px;height:10px;margin-right:6px}
+svg{width:100%;height:auto;background:var(--back)}svg text{fill:var(--text);font:11px system-ui,sans-serif}
 svg .title{font-weight:600;font-size:13px}svg .end{text-anchor:end}svg .mid{text-anchor:middle}svg .faint{opacity:.6}
 .number{fill:transparent}.number:hover{fill:var(--faint)}
+.raw{opacity:.3}.skipped{stroke:#d55e00;stroke-width:1.5;fill:none}svg .inside{fill:var(--back);font-size:10px;pointer-events:none}
 .grid{stroke:var(--grid);fill:none}.axis{stroke:var(--faint);fill:none}.start{stroke:#d55e00;stroke-dasharray:3 3;fill:none}
+@media screen and (max-width:600px){body{padding:8px 10px}h1{font-size:19px;overflow-wrap:anywhere}.large{display:none}.small{display:block}
+.figures strong{font-size:22px}.figures div{padding:6px 9px}.wide svg{min-width:860px}#facts.one th{width:auto}td,th{padding-right:9px}}
 )";
 
 std::string colors(const std::array<const char*, palette_size>& palette) {

@@ -15,7 +15,23 @@ namespace {
 constexpr double margin = 14, row_height = 16;
 constexpr double least_width = 0.25;  // narrower operations are not drawn
 
+constexpr double letter = 5.4;  // width in a bar
+
 std::string verb_of(const std::string& op) { return op.substr(0, op.find(' ')); }
+
+/// The words of an op that fit into a bar: "forward b0 m0", else its block and microbatch "b0 m0", its block "b0", or
+/// none.
+std::string name_in_bar(const std::string& op, double wide) {
+  const auto fits = [wide](const std::string& text) { return letter * static_cast<double>(text.size()) + 4 <= wide; };
+  std::string text = op.substr(0, op.find_first_of("<>-") == std::string::npos ? op.size() : op.find_first_of("<>-"));
+  while (text.ends_with(' ')) text.pop_back();
+  if (fits(text)) return text;
+  if (text.find(' ') == std::string::npos) return "";
+  text = text.substr(text.find(' ') + 1);
+  if (fits(text)) return text;
+  text = text.substr(0, text.find(' '));
+  return fits(text) ? text : "";
+}
 
 }  // namespace
 
@@ -59,6 +75,10 @@ std::string draw_timeline(const TracedStep& step) {
           "<rect class=\"f{}\" x=\"{:.2f}\" y=\"{}\" width=\"{:.2f}\" height=\"{}\"><title>{}: {}</title></rect>",
           verbs[verb_of(span.op)], labels + span.begin * scale, first_row + row_height * rows[{process, span.lane}] + 2,
           wide, row_height - 3, escaped(span.op), escaped(text_of(span.end - span.begin, Unit::seconds)));
+      if (const std::string name = name_in_bar(span.op, wide); !name.empty())
+        out += fmt::format("<text class=\"inside mid\" x=\"{:.1f}\" y=\"{}\">{}</text>",
+                           labels + (span.begin + span.end) / 2 * scale,
+                           first_row + row_height * rows[{process, span.lane}] + 12, escaped(name));
     }
   return out + "</svg>\n";
 }

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "train/setup/banner.hpp"
+#include "train/setup/gemm.hpp"
 #include "train/setup/host_cores.hpp"
 #include "trireme/base/log.hpp"
 #include "trireme/data/dataset.hpp"
@@ -39,6 +40,7 @@ void Reporter::begin(const checkpoint::State& state) {
   for (const data::Dataset& dataset :
        data::open_datasets(data.train, data.weighted, data.format, data.seq_len, config_.model.vocab_size))
     samples_ += dataset.samples();
+  device_name_ = environment_.device.gpu ? environment_.device.gpu->name : cpu_model();
   output_.write(banner(job_, environment_, gemm_, samples_) + "\n");
   if (first_step_ >= config_.train.steps) output_.write(nothing_to_do(first_step_, config_.train.steps));
 }
@@ -80,6 +82,7 @@ void Reporter::report(const TrainedStep& step, const checkpoint::State& state, d
               .tokens_per_second = tokens / step_seconds,
               .tokens_per_second_per_rank = tokens / step_seconds / job_.mesh().ranks(),
               .gemm = kernels::to_text(gemm_),
+              .device = device_name_,
               .restart_count = environment_.batch_job.restart_count,
               .skipped = result.skipped,
               .skipped_steps = state.skipped,

@@ -61,6 +61,7 @@ class Reporter {
   RunPeaks peaks_;
   BudgetWatch budget_;
   kernels::GemmChoice gemm_;
+  std::string device_name_;  ///< GPU or CPU; of the first rank only
   RunTotals totals_;
   std::chrono::steady_clock::time_point begin_;
   std::int64_t first_step_ = 0;

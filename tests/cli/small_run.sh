@@ -129,7 +129,7 @@ rows = [json.loads(line) for line in open(files[0])] if files[0].endswith('.json
 last = {}
 for row in rows:
     if 'loss' in row:
-        last = {k: row.get(k, last.get(k)) for k in ('flop_rule', 'gemm', 'memory_peak_op', 'comm_bytes', 'comm_calls')}
+        last = {k: row.get(k, last.get(k)) for k in ('flop_rule', 'gemm', 'device', 'version', 'memory_peak_op', 'comm_bytes', 'comm_calls')}
         row.update(last)
         for key in [k for k in row if k.startswith('eval_') and row[k] is None or k == 'eval_losses']: del row[key]
 $code" "$@" || fail "the check of $1 after: $last"

@@ -2,6 +2,7 @@
 #
 # The numbers of `trireme report` are those of metrics.jsonl. In a browser without a screen: no error and no request, the
 # same numbers, and the page is light, dark where the browser is, and light on paper. jobs/setup.sh --browser installs one.
+# report --watch.
 # timeout: 120
 source "$TRIREME_SOURCE/tests/cli/small_run.sh"
 
@@ -18,6 +19,26 @@ program report out -o one.html
 expect_done
 program report out second -o two.html
 expect_done
+
+# A watched run: the page reloads until the run has ended, and a signal writes the last one.
+[[ $(<two.html) != *'http-equiv="refresh"'* ]] || fail 'a page that nobody watches reloads'
+program report out --watch -o watched.html
+expect_done
+[[ $(<watched.html) != *'http-equiv="refresh"'* ]] || fail 'the page of a run that has ended reloads'
+mkdir soon
+cp out/run.toml soon
+"$TRIREME" report soon --watch 1 -o soon.html >out.txt 2>err.txt &
+watching=$!
+for _ in {1..100}; do ! grep -q 'waiting: .*no metrics.jsonl' err.txt || break; sleep 0.1; done
+grep -q 'waiting: .*no metrics.jsonl' err.txt || fail 'report --watch does not wait for the first step'
+head -n 5 out/metrics.jsonl >soon/metrics.jsonl
+for _ in {1..100}; do [[ ! -e soon.html ]] || break; sleep 0.1; done
+grep -q 'http-equiv="refresh" content="1"' soon.html || fail 'the page of a running run does not reload'
+kill -INT $watching
+wait $watching || fail "report --watch ends with $? after SIGINT"
+[[ $(<soon.html) != *'http-equiv="refresh"'* ]] || fail 'the page reloads after report --watch has ended'
+program report missing --watch
+((status == 2)) || fail "report --watch of no directory ends with $status"
 
 cat >numbers.py <<'PY'
 """numbers.py METRICS PAGE RUN: curves as they are drawn, and facts, against metrics.jsonl."""
@@ -122,6 +143,11 @@ while at < len(data):
 print(*zlib.decompressobj().decompress(packed, 4)[1:4])  # of the first pixel every filter leaves the value
 sys.exit(len(packed) < 20000)
 PY
+# At 400 pixels nothing is wider than the screen: a script that the page's policy forbids is given to a copy without it.
+sed 's|<meta http-equiv="Content[^>]*>||; s|</body>|<script>document.title = "width " + document.documentElement.scrollWidth</script></body>|' one.html >narrow.html
+opened narrow.html --window-size=500,900 --dump-dom >dom.txt
+[[ $(<dom.txt) =~ '<title>width '([0-9]+)'</title>' ]] || fail 'the width of the page is unknown'
+((BASH_REMATCH[1] <= 500)) || fail "the page is ${BASH_REMATCH[1]} pixels wide on a screen of 500"
 opened one.html --screenshot="$work/light.png"
 opened two.html --screenshot="$work/dark.png" --blink-settings=preferredColorScheme=0
 [[ $(python3 corner.py light.png) == '255 255 255' ]] || fail 'the light page is not light, or empty'

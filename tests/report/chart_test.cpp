@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 
 namespace trireme::report {
 namespace {
@@ -60,6 +61,41 @@ TEST(Draw, ShowsNumbersOfALineUnderThePointer) {
               HasSubstr("<title>Loss: 4 at 2</title>"));
 }
 
+TEST(UsualRange, LeavesOutIsolatedPointsAndKeepsAFall) {
+  Points points;
+  for (int i = 0; i < 300; ++i)
+    points.push_back({static_cast<double>(i), 2 + 8 * std::exp(-i / 20.0) + 0.01 * (i % 3)});
+  EXPECT_NEAR(usual_range(points).high, 10, 0.01) << "the first loss is no outlier";
+  points[200].y = 40;
+  EXPECT_NEAR(usual_range(points).high, 10, 0.01);
+  points[250].y = -30;
+  EXPECT_GT(usual_range(points).low, 1.9);
+  for (std::size_t i = 200; i < 230; ++i) points[i].y = 40 + 0.01 * static_cast<double>(i % 3);
+  EXPECT_GT(usual_range(points).high, 39) << "thirty steps are no outlier";
+  EXPECT_EQ(usual_range({{1, 1}, {2, 1}, {3, 90}}).high, 90) << "three points have none";
+}
+
+TEST(Smoothed, HasNoLagAndKeepsTheEnds) {
+  Points points;
+  for (int i = 0; i < 50; ++i) points.push_back({static_cast<double>(i), 3.0 * i + (i % 2 == 0 ? 1 : -1)});
+  const Points mean = smoothed(points, 9);
+  EXPECT_EQ(mean.front().y, points.front().y);
+  EXPECT_EQ(mean.back().y, points.back().y);
+  for (std::size_t i = 4; i < 46; ++i) EXPECT_NEAR(mean[i].y, 3.0 * static_cast<double>(i), 0.12) << i;
+}
+
+TEST(Draw, MarksPointsBeyondTheAxisAndSkippedSteps) {
+  Chart chart{.title = "t", .lines = {{.label = "a", .points = {{0, 1}, {1, 9}, {2, 8}, {3, 2}, {4, -5}, {5, 1}}}}};
+  chart.limits = Range{.low = 1, .high = 2};
+  chart.skipped = {3};
+  const std::string svg = draw(chart);
+  EXPECT_THAT(svg, HasSubstr("a: 9 at 1, beyond the axis"));
+  EXPECT_THAT(svg, HasSubstr("a: -5 at 4, beyond the axis"));
+  EXPECT_THAT(svg, Not(HasSubstr("a: 8 at 2, beyond"))) << "one mark for each excursion";
+  EXPECT_THAT(svg, HasSubstr("skipped: 3</title>"));
+  EXPECT_THAT(svg, HasSubstr("M78.0 226.0L203.6 40.0M329.2 40.0L454.8 40.0")) << "interrupted between the two";
+}
+
 TEST(Legend, GoesOnInTheNextRowAndLeavesOutLinesWithoutAName) {
   const std::vector<std::pair<std::string, int>> names(30, {"a verb of a step", 1});
   const Legend rows = legend(names, 100, 700);
@@ -111,6 +147,9 @@ TEST(DrawTimeline, HasARowForEachLaneOfEachRank) {
   step.spans["rank 2 on a-node-with-a-long-name"] = {{"compute", "forward b0 m0", 0, 0.5}};
   EXPECT_THAT(draw_timeline(step), HasSubstr("<text class=\"title\" x=\"264.")) << "there is space for it";
   EXPECT_THAT(svg, HasSubstr("x=\"419.00\" y=\"58\" width=\"807.00\"")) << "a quarter to the end, in the second row";
+  EXPECT_THAT(svg, HasSubstr(">forward b0 m0</text>")) << "the op's name in its bar";
+  step.spans["rank 1 on n1"].push_back({"compute", "backward b7 m3 -> b0 grad1.1", 0.5, 0.53});
+  EXPECT_THAT(draw_timeline(step), testing::AllOf(HasSubstr(">b7</text>"), Not(HasSubstr(">backward b7 m3</text>"))));
 }
 
 }  // namespace

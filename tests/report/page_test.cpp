@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trireme/report/page.hpp"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -157,6 +158,95 @@ TEST(Page, ShowsTheLoadOfExpertsWhereThereAreAny) {
   const std::string html = page(std::span(&run, 1));
   EXPECT_THAT(html, HasSubstr("Load of the busiest expert, over the mean"));
   EXPECT_EQ(series_of(html)[0]["series"]["expert_load_max"].size(), 4U);
+}
+
+/// A run of `steps` steps with noise, time stamps and device memory.
+RunRecord long_run(const std::string& name, int steps) {
+  RunRecord run{.name = name};
+  for (int step = 1; step <= steps; ++step)
+    for (const auto& [key, value] : {std::pair<const char*, double>{"step", step},
+                                     {"time", 1.75e9 + 2 * step},
+                                     {"loss", 3 + 0.01 * (step % 7)},
+                                     {"grad_norm", 0.5 + 0.01 * (step % 5)},
+                                     {"tokens", 1024.0 * step},
+                                     {"step_seconds", 2},
+                                     {"tokens_per_second", 512},
+                                     {"memory_peak_bytes/device/total", 3 << 20},
+                                     {"tokens_per_second_per_rank", 256}})
+      run.series[key].push_back({static_cast<double>(step), value});
+  return run;
+}
+
+TEST(Page, BeginsWithFourFiguresAndTheOriginOfTheRun) {
+  RunRecord run = long_run("one", 400);
+  run.device = "NVIDIA H100";
+  run.version = "9.8.7 (abc)";
+  run.starts = {201};
+  for (Point& time : run.series["time"]) time.y += time.x > 200 ? 3600 : 0;  // between the starts
+  const std::string html = page(std::span(&run, 1));
+  for (const char* text :
+       {"2025-06-15 15:06 UTC, 2 ranks on NVIDIA H100, Trireme 9.8.7 (abc)", "<span>loss</span><strong>3.0",
+        "mean of the last 9 points", "<span>tokens/s</span><strong>512</strong>",
+        "<span>time</span><strong>13 min 20 s</strong>", "<span>memory</span><strong>3 MiB</strong>"})
+    EXPECT_THAT(html, HasSubstr(text));
+  EXPECT_LT(html.find("class=\"figures\""), html.find("<svg"));
+  EXPECT_LT(html.find("aria-label=\"Loss"), html.find("id=\"facts\"")) << "the loss is the first chart";
+}
+
+TEST(Page, ShowsTheLossOverStepsTokensAndTimeAndOnSmallScreens) {
+  RunRecord run = long_run("one", 400);
+  const std::string html = page(std::span(&run, 1));
+  for (const char* text :
+       {"id=\"steps\" checked", "id=\"tokens\"", "id=\"time\"", "mean of 9 points", "class=\"raw l0\"",
+        ">time of training<", ">12 min<", "viewBox=\"0 0 380 ", "viewBox=\"0 0 1240 "})
+    EXPECT_THAT(html, HasSubstr(text));
+  EXPECT_THAT(unbalanced(html), ElementsAre());
+  run.series.erase("time");
+  EXPECT_THAT(page(std::span(&run, 1)), Not(HasSubstr("id=\"time\"")));
+}
+
+TEST(Page, MentionsSpikesAndTheirSteps) {
+  RunRecord run = long_run("one", 400);
+  EXPECT_THAT(page(std::span(&run, 1)), Not(HasSubstr("class=\"warning\"")));
+  run.series["grad_norm"][299].y = 26;
+  run.series["grad_norm"][399].y = 13;
+  run.series["loss"][300].y = 4.5;
+  run.skipped = 2;
+  run.skipped_at = {7, 8};
+  const std::string html = page(std::span(&run, 1));
+  for (const char* text : {"rose to 26 at step 300, 50 times the median", "at steps 300, 400",
+                           "the loss rose to 4.5 at step 301", "not finite (steps 7, 8)"})
+    EXPECT_THAT(html, HasSubstr(text));
+}
+
+TEST(Page, HasATableOfManyRunsWithTheSettingsTheyDifferIn) {
+  std::vector<RunRecord> runs;
+  for (int i = 0; i < 8; ++i) {
+    RunRecord run = long_run("lr" + std::to_string(i), 20);
+    run.config =
+        config::parse_run_file(fmt::format("[model]\nvocab_size = 64\nhidden_size = 16\nintermediate_size = 32\n"
+                                           "layers = 1\nheads = 2\n[data]\ntrain = \"x\"\nseq_len = 8\n[batch]\n"
+                                           "global = 4\nmicro = 2\n[train]\nsteps = 20\n[optimizer]\nlr = {}e-4\n",
+                                           i + 1),
+                               "run.toml");
+    run.series["eval_loss"] = {{20, i == 5 ? 1.0 : 2.0 + i}};
+    runs.push_back(std::move(run));
+  }
+  const std::string html = page(runs);
+  EXPECT_THAT(html, HasSubstr("<h1>8 runs</h1>"));
+  EXPECT_THAT(html, HasSubstr("<th class=\"n\">optimizer.lr</th></tr>")) << "the only setting that differs";
+  EXPECT_LT(html.find(">lr5<"), html.find(">lr0<")) << "the lowest validation loss first";
+  EXPECT_THAT(html, HasSubstr("<td class=\"n\">0.0006</td></tr>"));
+  EXPECT_THAT(unbalanced(html), ElementsAre());
+  EXPECT_THAT(page(std::span(runs).first(2)),
+              testing::AllOf(HasSubstr("<tr class=\"equal\"><th>steps</th>"), HasSubstr("<tr><th>learning rate</th>")));
+}
+
+TEST(Page, ReloadsWhileARunIsWatched) {
+  const RunRecord run = run_of("one", 3, 5.0);
+  EXPECT_THAT(page(std::span(&run, 1), 7),
+              testing::AllOf(HasSubstr("http-equiv=\"refresh\" content=\"7\""), HasSubstr("reloads every 7 s")));
+  EXPECT_THAT(page(std::span(&run, 1)), Not(HasSubstr("refresh")));
 }
 
 TEST(Page, TakesNamesForWhatTheyAre) {

@@ -17,7 +17,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 
 constexpr const char* metrics =
-    R"({"step":1,"loss":5.56914201273468,"flop_rule":"x","skipped":false,"mfu":null,"memory_peak_bytes":{"device":{"total":96},"rss":7},"comm_bytes":{"shard":{"all_gather":40}},"comm_calls":{"shard":{"all_gather":4}}})"
+    R"({"step":1,"loss":5.56914201273468,"flop_rule":"x","device":"a GPU","version":"1.2","skipped":false,"mfu":null,"memory_peak_bytes":{"device":{"total":96},"rss":7},"comm_bytes":{"shard":{"all_gather":40}},"comm_calls":{"shard":{"all_gather":4}}})"
     "\n"
     R"({"step":2,"loss":null,"skipped":true,"mfu":null,"memory_peak_bytes":{"device":{"total":100},"rss":7}})"
     "\n"
@@ -48,6 +48,8 @@ TEST(ReadMetrics, KeepsEveryFiniteNumberByItsKey) {
   read_metrics(run, metrics, "metrics.jsonl");
   EXPECT_THAT(numbers(run, "loss"), ElementsAre(std::pair(1., 5.56914201273468), std::pair(3., 4.5)));
   EXPECT_THAT(numbers(run, "eval_loss"), ElementsAre(std::pair(2., 5.25)));
+  EXPECT_EQ(run.device + ", " + run.version, "a GPU, 1.2");
+  EXPECT_THAT(run.skipped_at, ElementsAre(2));
   EXPECT_THAT(numbers(run, "mfu"), ElementsAre(std::pair(3., 0.25)));
   EXPECT_THAT(numbers(run, "memory_peak_bytes/device/total"), ElementsAre(std::pair(1., 96.), std::pair(2., 100.)));
   EXPECT_EQ(run.skipped, 1);

@@ -43,7 +43,9 @@ struct RunRecord {
   /// (step, number) by the key of metrics.jsonl, such as "loss" or "memory_peak_bytes/device/total"; rows without a
   /// finite number are left out.
   std::map<std::string, Points> series;
-  std::vector<double> starts;                                         ///< first steps of the starts after the first
+  std::string device, version;     ///< a GPU or CPU, and Trireme's version, of the last start; "" of earlier versions
+  std::vector<double> starts;      ///< first steps of the starts after the first
+  std::vector<double> skipped_at;  ///< the skipped steps
   std::int64_t skipped = 0, not_finite = 0;                           ///< steps that had targets
   std::int64_t without_targets = 0;                                   ///< steps, skipped as no target counted
   std::map<std::string, std::map<std::string, double>> bytes, calls;  ///< of a step: by group and operation

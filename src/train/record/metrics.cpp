@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "base/io/json.hpp"
+#include "trireme/base/build_info.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/base/io/file.hpp"
 #include "trireme/base/io/output.hpp"
@@ -111,6 +112,8 @@ std::string to_json(const StepRow& row, LastWritten& last) {
   out["mfu"] = row.mfu ? number(*row.mfu) : Json(nullptr);
   out["flop_rule"] = model::flop_rule();
   out["gemm"] = row.gemm;
+  out["device"] = row.device;
+  out["version"] = fmt::format("{} ({})", build_info().version, build_info().git_hash);
   out["restart_count"] = row.restart_count;
   out["skipped"] = row.skipped;
   out["skipped_steps"] = row.skipped_steps;
@@ -118,7 +121,7 @@ std::string to_json(const StepRow& row, LastWritten& last) {
   out["memory_peak_op"] = peak_ops_json(row);
   out["comm_bytes"] = traffic_json(row.traffic, [](const comm::Traffic& t) { return t.bytes.value; });
   out["comm_calls"] = traffic_json(row.traffic, [](const comm::Traffic& t) { return t.calls; });
-  for (const char* key : {"flop_rule", "gemm", "memory_peak_op", "comm_bytes", "comm_calls"}) {
+  for (const char* key : {"flop_rule", "gemm", "device", "version", "memory_peak_op", "comm_bytes", "comm_calls"}) {
     const std::string text = out[key].dump();
     if (std::exchange(last[key], text) == text) out.erase(key);
   }

@@ -44,7 +44,8 @@ struct StepRow {
   double tokens_per_second = 0;
   double tokens_per_second_per_rank = 0;
   std::optional<double> mfu;
-  std::string gemm;  ///< the libraries that multiply: other ones give other bits
+  std::string gemm;      ///< the libraries that multiply: other ones give other bits
+  std::string device{};  ///< GPU or CPU of the first rank
   std::int64_t restart_count = 0;
   bool skipped = false;
   std::int64_t skipped_steps = 0;  ///< since the run began

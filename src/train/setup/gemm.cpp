@@ -73,14 +73,14 @@ kernels::GemmChoice decide() {
 
 }  // namespace
 
-std::string cpu_name() {
+std::string cpu_model() {
   const std::string type = cpu_type();
   const std::size_t colon =
       type.find("model name") == std::string::npos ? std::string::npos : type.find(": ", type.find("model name"));
-  const std::string model =
-      colon == std::string::npos ? "unknown" : type.substr(colon + 2, type.find('\n', colon) - colon - 2);
-  return fmt::format("{} ({:016x})", model, fnv1a(type));
+  return colon == std::string::npos ? "unknown" : type.substr(colon + 2, type.find('\n', colon) - colon - 2);
 }
+
+std::string cpu_name() { return fmt::format("{} ({:016x})", cpu_model(), fnv1a(cpu_type())); }
 
 std::string gemm_choice_path() {
   const char* cache = std::getenv("TRIREME_CACHE");

@@ -15,6 +15,9 @@ namespace trireme::train {
 /// threads are set.
 kernels::GemmChoice agree_on_gemm(const mpi::Communicator& world);
 
+/// This CPU's model; "unknown" where the kernel does not name it.
+[[nodiscard]] std::string cpu_model();
+
 /// This CPU's model, and a hash of what else its arithmetic depends on: family, stepping, instruction sets.
 [[nodiscard]] std::string cpu_name();
 

@@ -36,10 +36,27 @@ StepRow sample_row() {
 
 TEST(StepRowAsJson, HasEveryKeyOfTheContract) {
   const json row = json::parse(to_json(sample_row()));
-  for (const char* key :
-       {"step", "time", "loss", "grad_norm", "lr", "tokens", "target_tokens", "step_seconds", "data_seconds",
-        "exposed_comm_seconds", "tokens_per_second", "tokens_per_second_per_rank", "mfu", "flop_rule", "restart_count",
-        "memory_peak_bytes", "comm_bytes", "comm_calls", "skipped"})
+  for (const char* key : {"step",
+                          "time",
+                          "loss",
+                          "grad_norm",
+                          "lr",
+                          "tokens",
+                          "target_tokens",
+                          "step_seconds",
+                          "data_seconds",
+                          "exposed_comm_seconds",
+                          "tokens_per_second",
+                          "tokens_per_second_per_rank",
+                          "mfu",
+                          "flop_rule",
+                          "device",
+                          "version",
+                          "restart_count",
+                          "memory_peak_bytes",
+                          "comm_bytes",
+                          "comm_calls",
+                          "skipped"})
     EXPECT_TRUE(row.contains(key)) << key;
   EXPECT_FALSE(row.contains("eval_loss"));
   EXPECT_FALSE(row.contains("z_loss"));
