@@ -24,6 +24,7 @@ void add_models(CLI::App& app, Action& chosen);
 void add_doctor(CLI::App& app, Action& chosen);
 void add_evaluate(CLI::App& app, Action& chosen);
 void add_report(CLI::App& app, Action& chosen);
+void add_export_metrics(CLI::App& app, Action& chosen);
 /// completion and man, about all commands of `app`, which outlives the action.
 void add_pages(CLI::App& app, Action& chosen);
 /// `complete`: fills in the sizes of the run file's model; it may read them from `model.from`.

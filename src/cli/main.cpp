@@ -32,6 +32,7 @@ int run(int argc, char** argv) {
   cli::add_models(app, chosen);
   cli::add_evaluate(app, chosen);
   cli::add_report(app, chosen);
+  cli::add_export_metrics(app, chosen);
   cli::add_doctor(app, chosen);
   cli::add_checkpoints(app, chosen);
   cli::add_pages(app, chosen);

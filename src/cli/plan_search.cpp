@@ -11,7 +11,7 @@
 
 #include "cli/plan_time.hpp"
 #include "cli/submit_script.hpp"
-#include "trireme/base/crc32c.hpp"
+#include "trireme/base/crc32.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/base/io/file.hpp"
 #include "trireme/planner/search/search.hpp"

@@ -2,7 +2,7 @@
 #
 # The numbers of `trireme report` are those of metrics.jsonl. In a browser without a screen: no error and no request, the
 # same numbers, and the page is light, dark where the browser is, and light on paper. jobs/setup.sh --browser installs one.
-# report --watch.
+# report --watch, and trireme export-metrics of the same run.
 # timeout: 120
 source "$TRIREME_SOURCE/tests/cli/small_run.sh"
 
@@ -39,6 +39,39 @@ wait $watching || fail "report --watch ends with $? after SIGINT"
 [[ $(<soon.html) != *'http-equiv="refresh"'* ]] || fail 'the page reloads after report --watch has ended'
 program report missing --watch
 ((status == 2)) || fail "report --watch of no directory ends with $status"
+
+# The files of other tools. Values are compared by tests/report/export_test.cpp.
+for tool in wandb mlflow prometheus; do
+  program export-metrics out --to $tool
+  expect_done
+done
+cat >exported.py <<'PY'
+"""Records of the wandb log by their checksums, MLflow's metric file and Prometheus' text against metrics.jsonl."""
+import glob, json, os, re, struct, zlib
+losses = [(row["step"], row["loss"]) for row in map(json.loads, open("out/metrics.jsonl")) if "loss" in row]
+(log,) = glob.glob("wandb/offline-run-*/run-*.wandb")
+data, at, records = open(log, "rb").read(), 7, 0
+while at + 7 <= len(data):
+    if 32768 - at % 32768 < 7:
+        at += 32768 - at % 32768
+        continue
+    crc, size, kind = struct.unpack("<IHB", data[at : at + 7])
+    assert zlib.crc32(data[at + 6 : at + 7 + size]) == crc
+    records += kind in (1, 4)
+    at += 7 + size
+assert at == len(data) and records == len(losses) + 4, records  # header, run, summary, exit
+(run,) = glob.glob("mlruns/*/*/meta.yaml")
+run = os.path.dirname(run)
+rows = [line.split() for line in open(run + "/metrics/loss")]
+assert [(int(step), float(value)) for _, value, step in rows] == losses
+assert os.path.isdir(run + "/artifacts") and open(run + "/params/optimizer.lr").read() == "0.01"
+text = open("out/trireme.prom").read()
+assert f'trireme_loss{{run="out"}} {losses[-1][1]}' in text
+assert all(re.fullmatch(r"# (HELP|TYPE) trireme_.*|trireme_\w+\{run=\"out\".*\} \S+", line) for line in text.splitlines())
+PY
+python3 exported.py >out.txt 2>err.txt || fail 'the exported metrics'
+program export-metrics out --to csv
+((status == 2)) || fail "export-metrics to an unknown tool ends with $status"
 
 cat >numbers.py <<'PY'
 """numbers.py METRICS PAGE RUN: curves as they are drawn, and facts, against metrics.jsonl."""

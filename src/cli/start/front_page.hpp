@@ -27,6 +27,7 @@ inline constexpr std::array commands{
     Listed{"models", "List the model families that can be trained, imported and exported.", false},
     Listed{"evaluate", "Loss, perplexity and bits per byte of a model on token files; multiple choice."},
     Listed{"report", "Show runs on one page: curves, memory, traffic, a step's timeline.", false},
+    Listed{"export-metrics", "Write a run's metrics for Weights & Biases, MLflow or Prometheus.", false},
     Listed{"doctor", "Check MPI, cores, libraries and speed of this machine, and list what to repair."},
     Listed{"inspect", "Show what a checkpoint holds: step, mesh, model, tensors.", false},
     Listed{"verify", "Read every byte of a checkpoint against its checksums.", false},

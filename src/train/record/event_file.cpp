@@ -7,12 +7,12 @@
 #include <algorithm>
 #include <bit>
 #include <charconv>
-#include <concepts>
 #include <filesystem>
 #include <string_view>
 #include <vector>
 
-#include "trireme/base/crc32c.hpp"
+#include "base/protobuf.hpp"
+#include "trireme/base/crc32.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/base/io/entries.hpp"
 #include "trireme/base/unix_time.hpp"
@@ -26,35 +26,11 @@ namespace {
 
 constexpr std::string_view name_begin = "events.out.tfevents.";
 
-// Protocol Buffers' encoding (https://protobuf.dev/programming-guides/encoding): fields with their numbers in front.
-
-/// Lowest byte first.
-template <std::unsigned_integral T>
-void put(std::string& out, T value) {
-  for (std::size_t byte = 0; byte < sizeof(T); ++byte) out += static_cast<char>(value >> (8 * byte));
-}
-
-/// Seven bits a byte, lowest first; all except the last byte have their highest bit set.
-void put_varint(std::string& out, std::uint64_t value) {
-  for (; value >= 0x80; value >>= 7) out += static_cast<char>(value | 0x80);
-  out += static_cast<char>(value);
-}
-
-enum class Wire : std::uint8_t { varint = 0, fixed64 = 1, bytes = 2, fixed32 = 5 };
-void put_key(std::string& out, std::uint64_t field, Wire wire) {
-  put_varint(out, field << 3 | static_cast<std::uint64_t>(wire));
-}
-
-void put_number(std::string& out, std::uint64_t field, std::int64_t value) {
-  put_key(out, field, Wire::varint);
-  put_varint(out, static_cast<std::uint64_t>(value));
-}
-
-void put_bytes(std::string& out, std::uint64_t field, std::string_view bytes) {
-  put_key(out, field, Wire::bytes);
-  put_varint(out, bytes.size());
-  out += bytes;
-}
+using protobuf::put;
+using protobuf::put_bytes;
+using protobuf::put_key;
+using protobuf::put_number;
+using protobuf::Wire;
 
 // The fields of event.proto and summary.proto.
 

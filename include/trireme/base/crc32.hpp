@@ -10,4 +10,7 @@ namespace trireme {
 /// a time: for small records.
 [[nodiscard]] std::uint32_t crc32c(std::string_view bytes);
 
+/// CRC-32 of zlib, gzip and PNG (RFC 1952 section 8).
+[[nodiscard]] std::uint32_t crc32(std::string_view bytes);
+
 }  // namespace trireme

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trireme/base/crc32c.hpp"
+#include "trireme/base/crc32.hpp"
 
 #include <gtest/gtest.h>
 
@@ -43,6 +43,11 @@ TEST(Crc32c, GivesTheAnswersOfRfc3720) {
 TEST(Crc32c, GivesTheCheckValueOfItsCatalogue) {
   EXPECT_EQ(crc32c("123456789"), 0xe3069283U);
   EXPECT_EQ(crc32c(""), 0U);
+}
+
+TEST(Crc32, GivesTheCheckValueOfItsCatalogue) {
+  EXPECT_EQ(crc32("123456789"), 0xcbf43926U);
+  EXPECT_EQ(crc32(""), 0U);
 }
 
 TEST(Crc32c, IsTheDivisionBitByBit) {
