@@ -130,8 +130,10 @@ void add_tokenize(CLI::App& app, Action& chosen) {
       ->add_option("-o,--output", arguments->output,
                    "The token file: Megatron .bin/.idx when it ends in .idx, else raw uint16 or uint32")
       ->required();
-  CLI::Option* field = command->add_option("--field", arguments->field,
-                                           "The files are JSON lines, each a document: the field that holds its text");
+  CLI::Option* field =
+      command->add_option("--field", arguments->field,
+                          "The files are JSON lines, each a document: the field that holds its text; nested "
+                          "ones are joined by dots (message.content)");
   CLI::Option* response =
       command
           ->add_option("--response", arguments->response,

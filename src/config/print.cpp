@@ -3,7 +3,10 @@
 // Run files, help and docs/run-file.md from the table of options.
 #include <fmt/core.h>
 
+#include <algorithm>
+
 #include "config/reader.hpp"
+#include "trireme/config/explain.hpp"
 #include "trireme/config/load.hpp"
 #include "trireme/config/options.hpp"
 
@@ -18,6 +21,23 @@ std::string default_of(const Option& option) {
 }
 
 std::string availability(const Option& option) { return option.not_yet ? " [not yet available]" : ""; }
+
+/// Lines of at most `columns` characters, indented; a longer word has its own line.
+std::string wrapped(std::string_view text, int columns) {
+  constexpr std::string_view indent = "    ";
+  const std::size_t width = static_cast<std::size_t>(std::max(columns, 40)) - indent.size();
+  std::string out;
+  while (!text.empty()) {
+    std::size_t end = text.size();
+    if (end > width) {
+      end = text.rfind(' ', width);
+      if (end == std::string_view::npos) end = std::min(text.find(' '), text.size());
+    }
+    out += fmt::format("{}{}\n", indent, text.substr(0, end));
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return out;
+}
 
 }  // namespace
 
@@ -34,17 +54,19 @@ std::string print_run_file(const RunConfig& config) {
   return text;
 }
 
-std::string explain_options() {
-  std::string text;
-  std::string section;
+std::string explain_options(int columns, std::string_view section) {
+  std::string text, before;
   for (const Option& option : options()) {
-    if (option.section != section) text += fmt::format("{}[{}]\n", section.empty() ? "" : "\n", option.section);
-    section = option.section;
-    text += fmt::format("{:<40} {:<26} {} ({}){}\n", option.name(), default_of(option), option.meaning, option.type,
-                        availability(option));
+    if (!section.empty() && option.section != section) continue;
+    if (option.section != before) text += fmt::format("{}[{}]\n", before.empty() ? "" : "\n", option.section);
+    before = option.section;
+    text += fmt::format("{} = {} ({}){}\n{}", option.name(), default_of(option), option.type, availability(option),
+                        wrapped(option.meaning, columns));
   }
   return text;
 }
+
+std::string explain_options() { return explain_options(100, ""); }
 
 std::string options_reference() {
   const auto cell = [](std::string text) {  // Markdown would take these for its own

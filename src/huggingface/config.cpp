@@ -6,6 +6,7 @@
 #include <array>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <span>
 
 #include "base/io/json.hpp"
 #include "huggingface/bookkeeping_keys.hpp"
@@ -13,6 +14,7 @@
 #include "huggingface/json_object.hpp"
 #include "huggingface/mistakes.hpp"
 #include "huggingface/multimodal/text_part.hpp"
+#include "huggingface/refused_families.hpp"
 #include "huggingface/rope.hpp"
 #include "huggingface/windows.hpp"
 #include "trireme/config/rules.hpp"
@@ -117,6 +119,14 @@ std::vector<std::string> unread_keys(const JsonObject& config, const model::Arch
   return keys;
 }
 
+/// ": it has ...; the nearest family is llama"; "" for types that are not listed.
+std::string reason_for(std::string_view model_type) {
+  const std::span<const RefusedFamily> families = refused_families();
+  const auto found = std::ranges::find(families, model_type, &RefusedFamily::model_type);
+  if (found == families.end()) return "";
+  return fmt::format(": {}; the nearest family is {}", found->reason, found->nearest);
+}
+
 /// The architecture that model_type names; nothing, and a mistake, when it names none.
 const model::Architecture* architecture_of(const JsonObject& config, const json& parsed, Mistakes& mistakes) {
   const std::optional<std::string> type = config.text("model_type");
@@ -137,7 +147,8 @@ const model::Architecture* architecture_of(const JsonObject& config, const json&
     return nullptr;
   }
   const std::vector<std::string> others = not_understood(parsed);
-  mistakes.add(fmt::format("model_type = {}; {} can be read{}", io::in_quotes(*type), fmt::join(known, ", "),
+  mistakes.add(fmt::format("model_type = {}{}; {} can be read{}", io::in_quotes(*type), reason_for(*type),
+                           fmt::join(known, ", "),
                            others.empty() ? "" : fmt::format(". No family has its keys {}", fmt::join(others, ", "))));
   return nullptr;
 }

@@ -11,6 +11,7 @@
 #include "huggingface/generation_config.hpp"
 #include "huggingface/mistakes.hpp"
 #include "trireme/base/log.hpp"
+#include "trireme/huggingface/hub.hpp"
 #include "trireme/huggingface/huggingface.hpp"
 #include "trireme/model/architecture.hpp"
 
@@ -98,8 +99,9 @@ void warn_of_unread_keys(const HfConfig& config, const std::string& directory) {
 
 HfDirectory HfDirectory::open(const std::string& directory) {
   if (!is_huggingface(directory)) {
-    throw CheckpointError(fmt::format("{}: {}; a Hugging Face directory holds config.json and {}", directory,
-                                      exists(directory) ? "has no config.json" : "does not exist", single_name));
+    throw CheckpointError(fmt::format("{}: {}; a Hugging Face directory holds config.json and {}{}", directory,
+                                      exists(directory) ? "has no config.json" : "does not exist", single_name,
+                                      exists(directory) ? "" : hub_download(directory)));
   }
   HfDirectory opened(directory, read_hf_config(directory));
   if (exists(in(directory, single_name))) {

@@ -15,6 +15,7 @@
 #include "trireme/base/io/entries.hpp"
 #include "trireme/base/io/file.hpp"
 #include "trireme/base/io/input_file.hpp"
+#include "trireme/huggingface/hub.hpp"
 #include "trireme/tokenizer/tokenizer.hpp"
 
 namespace trireme::tokenizer {
@@ -198,8 +199,9 @@ std::string path_of_spec(const std::string& spec) {
   if (kind == io::PathKind::nothing && fs::path(path).extension() != fs::path(file_name_of(scheme)).extension())
     throw DataError(
         fmt::format("tokenizer {}: there is no such file or folder{}; nothing is downloaded: give the folder that "
-                    "holds the model's {}",
-                    spec, fs::path(path).is_relative() ? " in the working directory" : "", file_name_of(scheme)));
+                    "holds the model's {}{}",
+                    spec, fs::path(path).is_relative() ? " in the working directory" : "", file_name_of(scheme),
+                    huggingface::hub_download(path)));
   if (kind != io::PathKind::directory) return path;
   std::string file = (fs::path(path) / file_name_of(scheme)).string();
   if (io::status_of(file).kind == io::PathKind::file) return file;

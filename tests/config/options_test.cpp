@@ -8,8 +8,10 @@
 #include <fstream>
 #include <iterator>
 #include <set>
+#include <sstream>
 
 #include "config/sample_run.hpp"
+#include "trireme/config/explain.hpp"
 
 namespace trireme::config {
 namespace {
@@ -30,6 +32,17 @@ TEST(ExplainOptions, ShowsEveryKeyOnALineOfItsOwn) {
   const std::string text = "\n" + explain_options();
   EXPECT_GT(options().size(), 100U);
   for (const Option& option : options()) EXPECT_THAT(text, HasSubstr("\n" + option.name() + " "));
+}
+
+TEST(ExplainOptions, WrapsLinesAndTakesASection) {
+  const std::string lr = explain_options(60, "lr");
+  EXPECT_THAT(lr, testing::StartsWith("[lr]\nlr.schedule = "));
+  EXPECT_THAT(lr, testing::Not(HasSubstr("optimizer.lr =")));
+  for (const int columns : {40, 60, 100}) {
+    std::istringstream lines(explain_options(columns, ""));
+    for (std::string line; std::getline(lines, line);)
+      EXPECT_TRUE(!line.starts_with("    ") || line.size() <= static_cast<std::size_t>(columns)) << line;
+  }
 }
 
 TEST(OptionsReference, IsWhatTheDocumentationSays) {

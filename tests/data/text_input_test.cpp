@@ -80,6 +80,21 @@ TEST_F(TextInput, TakesOneDocumentFromEveryJsonLine) {
   EXPECT_EQ(counts.distinct_ids, 7);  // o, two bytes, line end, t, w, 256
 }
 
+TEST_F(TextInput, TakesFieldsOfNestedObjectsByDots) {
+  write_file(dir_ / "a.jsonl", R"({"message": {"content": {"text": "one"}}})"
+                               "\n"
+                               R"({"message.content": {"text": "two"}, "message": {}})"
+                               "\n");
+  tokenize({dir_ / "a.jsonl"}, field("message.content.text"));
+  EXPECT_EQ(text_of(out_), "one|two|");
+  write_file(dir_ / "b.jsonl", R"({"a.b": "a key with a dot", "a": {"b": "nested"}})"
+                               "\n");
+  tokenize({dir_ / "b.jsonl"}, field("a.b"));
+  EXPECT_EQ(text_of(out_), "a key with a dot|") << "the key itself comes first";
+  expect_parts(refusal(R"({"message": {"content": "one", "n": 1}, "id": "x"})", field("message.body")),
+               {"no field \"message.body\"", "name one of its text fields: id, message.content"});
+}
+
 TEST_F(TextInput, RefusesLinesByTheirNumber) {
   expect_parts(refusal("{\"text\": \"a\"}\n\n{\"body\": \"b\", \"n\": 1}\n", field("text")),
                {"in, line 3", "no field \"text\"", "name one of its text fields: body"});
@@ -94,7 +109,8 @@ TEST_F(TextInput, RefusesLinesByTheirNumber) {
                {"line 1", "does not end on its line", "jq -c . FILE"});
   expect_parts(refusal("[{\"text\": \"a\"},\n{\"text\": \"b\"}]\n", field("text")),
                {"line 1", "a JSON list", "jq -c '.[]'"});
-  expect_parts(refusal("PAR1 and bytes", field("text")), {"a Parquet table", "JSON lines"});
+  expect_parts(refusal("PAR1 and bytes", field("text")),
+               {"a Parquet table", "python3 -c", "pandas.read_parquet('FILE'", "--field text"});
   expect_parts(refusal("{\"text\": \"a\"}\n{\"text\": \"b\"}\n"), {"JSON lines", "--field text"});
 }
 

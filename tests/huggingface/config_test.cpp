@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "huggingface/directories.hpp"
+#include "huggingface/refused_families.hpp"
 #include "trireme/base/error.hpp"
+#include "trireme/huggingface/hub.hpp"
+#include "trireme/model/architecture.hpp"
 
 namespace trireme::huggingface {
 namespace {
@@ -53,6 +58,30 @@ TEST(HfConfig, BothDialectsSayTheSame) {
     EXPECT_EQ(config.bos_token_id, 128000);
     EXPECT_EQ(config.eos_token_ids, (std::vector<std::int64_t>{128001, 128008, 128009}));
   }
+}
+
+TEST(HfConfig, GivesTheReasonForARefusedFamilyAndTheNearestOne) {
+  const auto refusal = [](const std::string& type) {
+    return message_of<CheckpointError>([&] { (void)parse_hf_config(R"({"model_type": ")" + type + "\"}", "c"); });
+  };
+  expect_parts(refusal("deepseek_v3"), {"it has multi-head latent attention; the nearest family is glm4_moe; llama, "});
+  expect_parts(refusal("mamba2"),
+               {"model_type = \"mamba2\": it has state-space layers; the nearest family is llama; "});
+  EXPECT_EQ(refusal("unheard_of").find("nearest"), std::string::npos);
+  std::set<std::string> types;
+  for (const model::Architecture& a : model::architectures()) types.emplace(a.model_type);
+  for (const RefusedFamily& family : refused_families()) {
+    EXPECT_FALSE(types.contains(std::string(family.model_type))) << family.model_type << " can be read";
+    EXPECT_TRUE(types.contains(std::string(family.nearest))) << family.nearest;
+  }
+}
+
+TEST(HubDownload, IsForNamesOfRepositories) {
+  EXPECT_EQ(
+      hub_download("meta-llama/Llama-3.1-8B"),
+      "; if it is a repository of the Hugging Face Hub: hf download meta-llama/Llama-3.1-8B --local-dir Llama-3.1-8B");
+  for (const char* other : {"tinny", "/data/model", "./a/b", "../model", "a/b/c", "models/", "a b/c", "a/b;c"})
+    EXPECT_EQ(hub_download(other), "") << other;
 }
 
 TEST(HfConfig, UsesLlamaConfigsDefaults) {

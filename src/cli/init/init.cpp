@@ -29,6 +29,7 @@
 #include "trireme/data/dataset.hpp"
 #include "trireme/data/tokenize.hpp"
 #include "trireme/device/gpus.hpp"
+#include "trireme/huggingface/hub.hpp"
 #include "trireme/model/model.hpp"
 #include "trireme/tokenizer/files.hpp"
 #include "trireme/tokenizer/tokenizer.hpp"
@@ -106,8 +107,8 @@ void choose_model(const InitArguments& arguments, FirstRun& run, std::string& ab
   } else {
     throw ConfigError(
         fmt::format("--from {}: no such file or folder, and no name; give a config.json, a Hugging Face directory, a "
-                    "checkpoint, or one of {}",
-                    arguments.from, names_of_models()));
+                    "checkpoint, or one of {}{}",
+                    arguments.from, names_of_models(), huggingface::hub_download(arguments.from)));
   }
   config.data.seq_len = arguments.seq_len > 0 ? arguments.seq_len : longest;
 }

@@ -1,12 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/start/train_arguments.hpp"
 
+#include <fmt/format.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdlib>
 #include <limits>
+#include <string>
+#include <vector>
 
 #include "cli/start/front_page.hpp"
 #include "cli/start/numbers.hpp"
+#include "trireme/base/text.hpp"
+#include "trireme/config/explain.hpp"
 #include "trireme/config/load.hpp"
+#include "trireme/config/options.hpp"
 
 namespace trireme::cli {
 namespace {
@@ -21,6 +32,26 @@ constexpr const char* examples =
     "It leaves behind, in run.output: run.toml (the effective run file), metrics.jsonl (a line a step), tensorboard/\n"
     "(the same as curves, with metrics.tensorboard), export/ (weights for trireme generate and Hugging Face, with\n"
     "run.export). TRIREME_LOG=debug logs more.\n";
+
+/// Columns of the terminal, else of COLUMNS, else 100.
+int help_columns() {
+  constexpr int usual = 100;
+  winsize size{};
+  if (::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) return size.ws_col;
+  const char* columns = std::getenv("COLUMNS");
+  const int given = columns == nullptr ? 0 : std::atoi(columns);
+  return given > 0 ? given : usual;
+}
+
+/// The keys of one section, where help is requested with its name (`train --help optimizer`), else examples and all
+/// keys.
+std::string keys_help(const std::string& word) {
+  const std::vector<std::string> sections = config::section_names();
+  if (std::find(sections.begin(), sections.end(), word) != sections.end())
+    return "Keys of the run file:\n" + config::explain_options(help_columns(), word);
+  return fmt::format("{}\nKeys of the run file (trireme train --help SECTION lists those of {}):\n{}", examples,
+                     join(sections, ", "), config::explain_options(help_columns(), ""));
+}
 
 }  // namespace
 
@@ -41,7 +72,7 @@ CLI::App* add_train_command(CLI::App& app, TrainArguments& arguments) {
                    "a terminal has one line that is rewritten, and metrics.jsonl has every step (metrics.every)")
       ->capture_default_str()
       ->check(whole_number(1, std::numeric_limits<int>::max()));
-  command->footer([] { return examples + ("\nThe run file's keys:\n" + config::explain_options()); });
+  command->footer([&arguments] { return keys_help(arguments.run_file.path); });
   return command;
 }
 

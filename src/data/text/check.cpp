@@ -28,7 +28,10 @@ constexpr std::array formats{
            "compressed by xz", "xzcat FILE | trireme tokenize ... -"},
     Format{"BZh"sv, "compressed by bzip2", "bzcat FILE | trireme tokenize ... -"},
     Format{"PK\x03\x04"sv, "a zip archive", "unzip it"},
-    Format{"PAR1"sv, "a Parquet table", "write its text column as JSON lines or plain text"},
+    Format{"PAR1"sv, "a Parquet table",
+           "python3 -c \"import pandas; pandas.read_parquet('FILE', columns=['text']).to_json('FILE.jsonl', "
+           "orient='records', "
+           "lines=True, force_ascii=False)\" (pip install pandas pyarrow), then --field text"},
     Format{"%PDF-"sv, "a PDF", "pdftotext FILE"},
     Format{"\xff\xfe"sv, "UTF-16", "iconv -f UTF-16 -t UTF-8 FILE"},
     Format{"\xfe\xff"sv, "UTF-16", "iconv -f UTF-16 -t UTF-8 FILE"},

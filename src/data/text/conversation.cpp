@@ -108,8 +108,8 @@ void check_role(const std::string& role, const Lines& lines, const std::string& 
 std::vector<Piece> messages_of_line(std::string_view line, const Lines& lines, std::int64_t number) {
   const nlohmann::json object = object_of_line(line, lines.name, number);
   const std::string where = fmt::format("{}, line {}", lines.name, number);
-  const auto found = object.find(lines.field);
-  if (found == object.end() || !found->is_array())
+  const nlohmann::json* found = find_field(object, lines.field);
+  if (found == nullptr || !found->is_array())
     throw DataError(fmt::format("{}: the field \"{}\" is not a list of messages", where, lines.field));
   for (const char* const key : {"tools", "functions"})
     if (const auto tools = object.find(key); tools != object.end() && !is_absent(*tools))

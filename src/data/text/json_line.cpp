@@ -105,6 +105,14 @@ std::string mistake_of(std::string_view line, std::size_t at, const std::string&
   return fmt::format("a JSON object with a mistake at byte {}: {}; correct the line, or remove it", at, cause);
 }
 
+/// The names of all texts in `object`, those of nested objects joined by dots.
+void add_text_fields(const nlohmann::json& object, const std::string& outer, std::vector<std::string>& names) {
+  for (const auto& [key, value] : object.items()) {
+    if (value.is_string()) names.push_back(outer + key);
+    if (value.is_object()) add_text_fields(value, outer + key + ".", names);
+  }
+}
+
 }  // namespace
 
 nlohmann::json object_of_line(std::string_view line, const std::string& name, std::int64_t number) {
@@ -131,14 +139,25 @@ nlohmann::json object_of_line(std::string_view line, const std::string& name, st
   if (number == 1) TextCheck(name).check_format(line);
   throw DataError(fmt::format("{}, line {}: it is {}", name, number, mistake_of(line, at, cause)));
 }
+
+const nlohmann::json* find_field(const nlohmann::json& object, std::string_view field) {
+  if (!object.is_object()) return nullptr;
+  if (const auto found = object.find(field); found != object.end()) return &*found;
+  for (std::size_t dot = field.find('.'); dot != std::string_view::npos; dot = field.find('.', dot + 1)) {
+    const auto outer = object.find(field.substr(0, dot));
+    if (outer == object.end()) continue;
+    if (const nlohmann::json* inner = find_field(*outer, field.substr(dot + 1))) return inner;
+  }
+  return nullptr;
+}
+
 std::string text_of_line(std::string_view line, const std::string& field, const std::string& name,
                          std::int64_t number) {
-  nlohmann::json object = object_of_line(line, name, number);
-  const auto found = object.find(field);
-  if (found == object.end()) {
+  const nlohmann::json object = object_of_line(line, name, number);
+  const nlohmann::json* found = find_field(object, field);
+  if (found == nullptr) {
     std::vector<std::string> names;
-    for (const auto& [key, value] : object.items())
-      if (value.is_string()) names.push_back(key);
+    add_text_fields(object, "", names);
     throw DataError(fmt::format(
         "{}, line {}: there is no field \"{}\"; {}", name, number, field,
         names.empty() ? "no field of the line is a text" : "name one of its text fields: " + join(names, ", ")));
@@ -149,7 +168,7 @@ std::string text_of_line(std::string_view line, const std::string& field, const 
         fmt::format("{}, line {}: the field \"{}\" is {} {}, not a text; name the field of the text, or remove the "
                     "line",
                     name, number, field, found->is_array() || found->is_object() ? "an" : "a", found->type_name()));
-  return std::move(found->get_ref<std::string&>());
+  return found->get<std::string>();
 }
 
 }  // namespace trireme::data::text
