@@ -24,7 +24,7 @@ class ReportFiles {
   [[nodiscard]] bool due() const;
   /// Tries again what is kept, once a second at most.
   void retry();
-  /// Tries once more, with a warning for each lost file.
+  /// Tries again, with a warning for each lost file.
   void finish();
 
  private:
