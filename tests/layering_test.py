@@ -18,7 +18,7 @@ import re
 import sys
 import tempfile
 
-VALUES = "base mesh config model shard schedule planner huggingface report".split()
+VALUES = "base mesh config model shard optimizer schedule planner huggingface report".split()
 LAYERS = (
     VALUES
     + """device mpi supervise comm kernels store nn optim tokenizer data timeline executor checkpoint train cli""".split()

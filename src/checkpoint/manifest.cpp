@@ -11,12 +11,8 @@
 namespace trireme::checkpoint {
 
 std::string_view to_text(Quantity quantity) {
-  switch (quantity) {
-    case Quantity::parameter: return "model";
-    case Quantity::first_moment: return "first_moment";
-    case Quantity::second_moment: return "second_moment";
-  }
-  throw BugError("to_text: unknown quantity");
+  if (quantity == Quantity::parameter) return "model";
+  return optimizer::adamw_states.at(static_cast<std::size_t>(state_of(quantity)));
 }
 
 std::vector<std::string> differences(const Metadata& saved, const Metadata& now) {

@@ -34,7 +34,8 @@ std::vector<std::optional<ParamBlock>> last_writes(const schedule::Schedule& sch
 }  // namespace
 
 Verbs::Verbs(const model::Model& model, const schedule::Schedule& schedule, store::ParameterStore& store,
-             const Layers& layers, Links links, config::Optimizer optimizer, const Options& options, DeviceLanes* lanes)
+             const Layers& layers, Links links, optimizer::OptimizerPlan optimizer, const Options& options,
+             DeviceLanes* lanes)
     : model_(model),
       schedule_(schedule),
       store_(store),
@@ -55,7 +56,7 @@ Verbs::Verbs(const model::Model& model, const schedule::Schedule& schedule, stor
     const model::ParameterBlock& block = model[ParamBlock{b}];
     const shard::BlockLayout& layout = store.layout()[ParamBlock{b}];
     const int shard = store.shard_of(ParamBlock{b});
-    decay_.push_back(optim::decay_ranges(block, layout, shard, optimizer_.no_decay));
+    update_ranges_.push_back(optimizer_.ranges(block, layout, shard));
     copied_.push_back(shard::copied_ranges(block, layout, shard));
     counted_.push_back(shard::counted_ranges(block, layout, shard));
   }

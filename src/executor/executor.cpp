@@ -69,7 +69,7 @@ Layers make_layers(const model::Model& model, std::int64_t max_seq_len, DType co
 }
 
 Executor::Executor(const model::Model& model, schedule::Schedule schedule, store::ParameterStore& store,
-                   const Layers& layers, Links links, config::Optimizer optimizer, Options options)
+                   const Layers& layers, Links links, optimizer::OptimizerPlan optimizer, Options options)
     : schedule_(std::move(schedule)), options_(std::move(options)) {
   std::vector<schedule::Need> needs = options_.needs ? *options_.needs : schedule::needs(schedule_, model);
   if (options_.device.is_cuda())

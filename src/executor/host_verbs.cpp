@@ -91,20 +91,19 @@ Bytes Verbs::run(const schedule::ReloadActivations& op) {
 
 void Verbs::update_on_device(ParamBlock block) {
   const at::Tensor compute = store_.compute() == DType::bf16 ? store_.host_compute_shard(block) : at::Tensor();
-  optim::adamw(decision_.numbers, decay_[static_cast<std::size_t>(block.value)], store_.gradient(block),
+  optim::adamw(decision_.numbers, update_ranges_[static_cast<std::size_t>(block.value)], store_.gradient(block),
                optim::DeviceState{.master = store_.master(block),
-                                  .first_moment = store_.first_moment(block),
-                                  .second_moment = store_.second_moment(block),
+                                  .m = store_.state(block, 0),
+                                  .v = store_.state(block, 1),
                                   .remainder = store_.remainder(block)},
                compute);
   store_.put_choice_bias(block);
 }
 
 void Verbs::update_on_cpu(ParamBlock block, const optim::Team& team) {
-  const std::span<const optim::DecayRange> ranges = decay_[static_cast<std::size_t>(block.value)];
+  const std::span<const optimizer::UpdateRange> ranges = update_ranges_[static_cast<std::size_t>(block.value)];
   const std::span<const float> gradient = floats(store_.gradient(block));
-  const std::span<float> first_moment = floats(store_.first_moment(block)),
-                         second_moment = floats(store_.second_moment(block));
+  const std::span<float> m = floats(store_.state(block, 0)), v = floats(store_.state(block, 1));
   std::span<c10::BFloat16> compute;
   if (store_.compute() == DType::bf16) {
     at::Tensor& shard = store_.host_compute_shard(block);
@@ -112,11 +111,10 @@ void Verbs::update_on_cpu(ParamBlock block, const optim::Team& team) {
   }
   if (store_.split_masters())
     optim::adamw(decision_.numbers, ranges, gradient,
-                 optim::SplitAdamWState{compute, store::words(store_.remainder(block)), first_moment, second_moment},
-                 team);
+                 optim::SplitAdamWState{compute, store::words(store_.remainder(block)), m, v}, team);
   else
-    optim::adamw(decision_.numbers, ranges, gradient,
-                 optim::AdamWState{floats(store_.master(block)), first_moment, second_moment}, compute, team);
+    optim::adamw(decision_.numbers, ranges, gradient, optim::AdamWState{floats(store_.master(block)), m, v}, compute,
+                 team);
 }
 
 void Verbs::run(const schedule::Update& op) {
@@ -128,8 +126,9 @@ void Verbs::run(const schedule::Update& op) {
   if (!op.on_host) return;
   const std::scoped_lock lock(host_work_mutex_);
   host_work_.seconds += std::chrono::duration<double>(timeline::Clock::now() - begin).count();
+  const std::int64_t elements = store_.gradient(op.block).numel();
   const bool rounds = store_.compute() == DType::bf16 && !store_.split_masters();
-  host_work_.bytes += Bytes{store_.gradient(op.block).numel() * (rounds ? 30 : 28)};
+  host_work_.bytes += optim::adamw_traffic(optimizer_, elements, rounds);
 }
 
 }  // namespace trireme::executor

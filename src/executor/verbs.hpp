@@ -15,8 +15,8 @@
 #include "trireme/kernels/experts.hpp"
 #include "trireme/model/kv_cache.hpp"
 #include "trireme/optim/adamw.hpp"
-#include "trireme/optim/decay.hpp"
 #include "trireme/optim/team.hpp"
+#include "trireme/optimizer/plan.hpp"
 #include "trireme/schedule/exchange.hpp"
 #include "trireme/shard/copies.hpp"
 #include "trireme/store/activation_store.hpp"
@@ -41,7 +41,8 @@ class Verbs {
  public:
   /// All but links and optimizer outlive this. lanes: null on CPUs.
   Verbs(const model::Model& model, const schedule::Schedule& schedule, store::ParameterStore& store,
-        const Layers& layers, Links links, config::Optimizer optimizer, const Options& options, DeviceLanes* lanes);
+        const Layers& layers, Links links, optimizer::OptimizerPlan optimizer, const Options& options,
+        DeviceLanes* lanes);
 
   /// A step begins; what is summed of the loss on a GPU is put into `device_loss`, where that is defined.
   void begin(const StepInput& input, const at::Tensor& device_loss);
@@ -215,14 +216,14 @@ class Verbs {
   store::ParameterStore& store_;
   const Layers& layers_;
   Links links_;
-  config::Optimizer optimizer_;
+  optimizer::OptimizerPlan optimizer_;
   const Options& options_;
   DeviceLanes* lanes_;
   Program program_;
-  int clip_op_ = 0;                                    ///< all after it is a step's tail
-  std::vector<std::vector<optim::DecayRange>> decay_;  ///< by parameter block
-  std::vector<shard::CopiedRanges> copied_;            ///< by parameter block
-  std::vector<std::vector<shard::Range>> counted_;     ///< in the norm, by parameter block
+  int clip_op_ = 0;                                                 ///< all after it is a step's tail
+  std::vector<std::vector<optimizer::UpdateRange>> update_ranges_;  ///< by parameter block
+  std::vector<shard::CopiedRanges> copied_;                         ///< by parameter block
+  std::vector<std::vector<shard::Range>> counted_;                  ///< in the norm, by parameter block
   store::ActivationStore activations_;
   std::vector<RowCounts> counts_;                   ///< by compute block and microbatch
   std::map<int, at::Tensor> device_choice_biases_;  ///< by parameter block, of this step

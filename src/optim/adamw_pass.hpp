@@ -20,8 +20,8 @@ template <class Gradient>
 struct AdamWStreams {
   const Gradient* gradient;
   float* master;
-  float* first_moment;
-  float* second_moment;
+  float* m;
+  float* v;
   c10::BFloat16* compute;
 };
 
@@ -38,14 +38,12 @@ struct AdamWStreams {
 /// The master after an update, and the moments. Every fused multiply-add is written out, so that vector bodies, their
 /// tails and any vector length round alike.
 template <class Gradient>
-[[gnu::always_inline]] inline float updated(const AdamWScalars& c, Gradient gradient, float& first_moment,
-                                            float& second_moment, float master) {
+[[gnu::always_inline]] inline float updated(const AdamWScalars& c, Gradient gradient, float& m, float& v,
+                                            float master) {
   const float g = widen(gradient) * c.gradient_factor;
-  const float m = std::fma(c.one_minus_beta1, g - first_moment, first_moment);
-  const float v = std::fma(c.one_minus_beta2, g * g, c.beta2 * second_moment);
+  m = std::fma(c.one_minus_beta1, g - m, m);
+  v = std::fma(c.one_minus_beta2, g * g, c.beta2 * v);
   const float decayed = std::fma(-c.decay, master, master);
-  first_moment = m;
-  second_moment = v;
   return std::fma(-c.step_size, m / std::fma(std::sqrt(v), c.second_correction, c.eps), decayed);
 }
 
@@ -55,7 +53,7 @@ template <bool with_compute, class Gradient>
                                           std::int64_t end, std::uint16_t* compute) {
 #pragma GCC ivdep
   for (std::int64_t i = begin; i < end; ++i) {
-    const float master = updated(c, s.gradient[i], s.first_moment[i], s.second_moment[i], s.master[i]);
+    const float master = updated(c, s.gradient[i], s.m[i], s.v[i], s.master[i]);
     s.master[i] = master;
     if constexpr (with_compute) compute[i - begin] = to_bf16_bits(master);
   }
@@ -64,8 +62,8 @@ template <bool with_compute, class Gradient>
 /// The same where the masters are the copy and what it left of them.
 struct SplitStreams {
   const float* gradient;
-  float* first_moment;
-  float* second_moment;
+  float* m;
+  float* v;
   std::uint16_t* compute;
   std::int16_t* remainder;
 };
@@ -74,8 +72,7 @@ inline void adamw_pass(const AdamWScalars& scalars, const SplitStreams& streams,
   const SplitStreams s = streams;
 #pragma GCC ivdep
   for (std::int64_t i = 0; i < elements; ++i) {
-    const float master =
-        updated(c, s.gradient[i], s.first_moment[i], s.second_moment[i], split::joined(s.compute[i], s.remainder[i]));
+    const float master = updated(c, s.gradient[i], s.m[i], s.v[i], split::joined(s.compute[i], s.remainder[i]));
     s.compute[i] = split::gathered_bits(master);
     s.remainder[i] = split::remainder_bits(master);
   }
@@ -96,8 +93,8 @@ void adamw_pass(const AdamWScalars& scalars, const AdamWStreams<Gradient>& strea
   for (; i + group <= elements; i += group) {
     prefetch<group, false>(s.gradient + i);
     prefetch<group, true>(s.master + i);
-    prefetch<group, true>(s.first_moment + i);
-    prefetch<group, true>(s.second_moment + i);
+    prefetch<group, true>(s.m + i);
+    prefetch<group, true>(s.v + i);
     alignas(cache_line) std::array<std::uint16_t, group> line;
     update<with_compute>(c, s, i, i + group, line.data());
     if constexpr (with_compute) stream_line(line.data(), copy + i);

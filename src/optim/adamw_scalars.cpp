@@ -5,11 +5,10 @@
 
 #include "trireme/base/error.hpp"
 #include "trireme/optim/adamw.hpp"
-#include "trireme/optim/decay.hpp"
 
 namespace trireme::optim {
 
-AdamWScalars scalars(const AdamWStep& step) {
+AdamWScalars scalars(const AdamWStep& step, int group) {
   const auto count = static_cast<double>(step.count);
   return {.gradient_factor = static_cast<float>(step.gradient_factor),
           .one_minus_beta1 = static_cast<float>(1 - step.beta1),
@@ -18,15 +17,17 @@ AdamWScalars scalars(const AdamWStep& step) {
           .second_correction = static_cast<float>(1 / std::sqrt(1 - std::pow(step.beta2, count))),
           .eps = static_cast<float>(step.eps),
           .step_size = static_cast<float>(step.lr / (1 - std::pow(step.beta1, count))),
-          .decay = static_cast<float>(step.lr * step.weight_decay)};
+          .decay = static_cast<float>(step.lr * step.weight_decay[static_cast<std::size_t>(group)])};
 }
 
-void expect_update(const AdamWStep& step, std::span<const DecayRange> ranges, std::int64_t elements) {
+void expect_update(const AdamWStep& step, std::span<const UpdateRange> ranges, std::int64_t elements) {
   invariant(step.count >= 1, "Adam counts its updates from 1");
   std::int64_t end = 0;
-  for (const DecayRange& range : ranges) {
+  for (const UpdateRange& range : ranges) {
     invariant(range.elements.begin >= end && range.elements.end >= range.elements.begin,
               "ranges are in order and do not overlap");
+    invariant(range.group >= 0 && range.group < static_cast<int>(step.weight_decay.size()),
+              "every range has a group of the step");
     end = range.elements.end;
   }
   invariant(end <= elements, "ranges lie inside the shard");

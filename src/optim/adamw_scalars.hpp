@@ -4,11 +4,14 @@
 #include <cstdint>
 #include <span>
 
+namespace trireme::optimizer {
+struct UpdateRange;
+}
+
 /// Shared by AdamW's passes on the host and on a device.
 namespace trireme::optim {
 
 struct AdamWStep;
-struct DecayRange;
 
 /// The numbers of one update as the passes need them.
 struct AdamWScalars {
@@ -19,11 +22,12 @@ struct AdamWScalars {
   float second_correction;  ///< 1 / sqrt(1 - beta2^count)
   float eps;
   float step_size;  ///< lr / (1 - beta1^count)
-  float decay;      ///< lr * weight_decay, or 0
+  float decay;      ///< lr * weight_decay of the group
 };
-[[nodiscard]] AdamWScalars scalars(const AdamWStep& step);
+[[nodiscard]] AdamWScalars scalars(const AdamWStep& step, int group);
 
-/// Throws BugError unless Adam's count has begun and `ranges` are in order inside a shard of `elements`.
-void expect_update(const AdamWStep& step, std::span<const DecayRange> ranges, std::int64_t elements);
+/// Throws BugError unless Adam's count has begun and `ranges`, of groups of the step, are in order inside a shard of
+/// `elements`.
+void expect_update(const AdamWStep& step, std::span<const optimizer::UpdateRange> ranges, std::int64_t elements);
 
 }  // namespace trireme::optim

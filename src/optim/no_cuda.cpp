@@ -6,7 +6,7 @@
 
 namespace trireme::optim {
 
-void adamw(const AdamWStep&, std::span<const DecayRange>, const at::Tensor&, const DeviceState&, const at::Tensor&) {
+void adamw(const AdamWStep&, std::span<const UpdateRange>, const at::Tensor&, const DeviceState&, const at::Tensor&) {
   throw BugError("an update on a device in a build without CUDA");
 }
 

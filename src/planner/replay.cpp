@@ -56,7 +56,7 @@ int peer_of(const schedule::Op& op) {
   return -1;
 }
 
-/// Masters, what is gathered, gradient shards and moments of every block, where they live.
+/// Masters, what is gathered, gradient shards and optimizer states of every block, where they live.
 void shards(Memory& memory, const schedule::Schedule& schedule, const model::Model& model, const shard::Layout& layout,
             const ReplayOptions& replay_options) {
   const std::vector<schedule::OnHost> where = schedule::on_host(schedule, model);
@@ -74,7 +74,7 @@ void shards(Memory& memory, const schedule::Schedule& schedule, const model::Mod
     if (!replay_options.trains) continue;
     if (!transient[static_cast<std::size_t>(b)])
       (host ? memory.host.gradients_sharded : memory.gradients_sharded) += times(elements, 4);
-    (host ? memory.host.optimizer : memory.optimizer) += times(elements, 8);
+    (host ? memory.host.optimizer : memory.optimizer) += replay_options.optimizer.state_bytes(elements);
   }
 }
 
@@ -121,7 +121,7 @@ Memory replay_memory(const schedule::Schedule& schedule, const model::Model& mod
   if (!replay_options.trains) return memory;
   if (const auto group = schedule::reshard_group(schedule))
     memory.parameters_resharded = times(layout.padded() / *group, size_of(replay_options.compute));
-  if (replay_options.saves_beside) memory.host.other = times(layout.shard_elements(), 12);  // masters and both moments
+  if (replay_options.saves_beside) memory.host.other = replay_options.optimizer.saved_bytes(layout.shard_elements());
   memory.gradients_sharded += shard_ring_bytes(rings.downloads, model, layout, 4);
   if (schedule::has_partial(schedule) || replay_options.reduce == config::Reduce::bf16) {
     std::int64_t largest = 0;
@@ -184,6 +184,7 @@ ReplayOptions replay_options_of(const config::RunConfig& config, const config::R
   return {.compute = config.precision.compute,
           .reduce = config.precision.reduce,
           .split_masters = config.precision.masters == config::Masters::split,
+          .optimizer = optimizer::OptimizerPlan(config),
           .tokens = config.batch.micro * config.data.seq_len / mesh.context,
           .sequences = config.batch.micro,
           .replicas = mesh.replicate,

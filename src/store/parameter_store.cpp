@@ -94,6 +94,7 @@ at::Tensor ParameterStore::travelling(Category category, std::int64_t elements, 
 }
 
 void ParameterStore::allocate_shards(const Buffers& buffers) {
+  if (buffers.trains) states_.resize(buffers.optimizer.states().size());
   std::int64_t largest = 0;
   for (int b = 0; b < layout_.blocks(); ++b) {
     const std::int64_t elements = layout_[ParamBlock{b}].shard_elements();
@@ -125,8 +126,8 @@ void ParameterStore::allocate_shards(const Buffers& buffers) {
         shard::without_gradient(model_[ParamBlock{b}], layout_[ParamBlock{b}], shard_of(ParamBlock{b})));
     gradient_.push_back(transient ? device::without_memory(elements, DType::fp32, device_)
                                   : shard(Category::gradients_sharded, DType::fp32, true));
-    first_moment_.push_back(shard(Category::optimizer, DType::fp32));
-    second_moment_.push_back(shard(Category::optimizer, DType::fp32));
+    for (std::size_t i = 0; i < states_.size(); ++i)
+      states_[i].push_back(shard(Category::optimizer, buffers.optimizer.states()[i].type));
   }
   if (buffers.partial) partial_ = travelling(Category::gradients_sharded, largest, DType::fp32);
 }

@@ -22,6 +22,7 @@
 #include "trireme/mpi/collective_try.hpp"
 #include "trireme/mpi/gather.hpp"
 #include "trireme/mpi/topology.hpp"
+#include "trireme/optimizer/plan.hpp"
 #include "trireme/train/save/checkpointing.hpp"
 
 namespace trireme::train {
@@ -120,13 +121,12 @@ std::string too_little_space(const config::Checkpoint& options, Bytes checkpoint
 
 void warn_of_little_space(const config::RunConfig& config, std::int64_t elements) {
   if (!saves_checkpoints(config)) return;
-  constexpr std::int64_t parameter_and_moments = 3 * 4;  // bytes
   const config::Checkpoint& options = config.checkpoint;
   std::error_code error;
   const fs::space_info space = fs::space(options.directory, error);
   if (error) return;  // the first save finds out
   const auto there = static_cast<std::int64_t>(checkpoint::list_checkpoints(options.directory).size());
-  const std::string text = too_little_space(options, Bytes{parameter_and_moments * elements}, there,
+  const std::string text = too_little_space(options, optimizer::OptimizerPlan(config).saved_bytes(elements), there,
                                             Bytes{static_cast<std::int64_t>(space.available)});
   if (!text.empty()) log::warning(text);
 }

@@ -28,6 +28,7 @@
 #include "trireme/data/tokenizer_check.hpp"
 #include "trireme/device/gpus.hpp"
 #include "trireme/model/no_decay.hpp"
+#include "trireme/optimizer/plan.hpp"
 #include "trireme/planner/choose.hpp"
 #include "trireme/planner/pipeline.hpp"
 #include "trireme/planner/time/predict.hpp"
@@ -129,11 +130,10 @@ void check_device(const config::Device& device) {
 void hint_at_files(const config::RunConfig& config, const model::Model& model, const config::Resolved& mesh,
                    int node_ranks) {
   if (!saves_checkpoints(config)) return;
-  constexpr std::int64_t parameter_and_moments = 3 * 4;  // bytes
   const std::string hint =
       io::striping_hint(io::file_system_of(config.checkpoint.directory), config.checkpoint.directory,
                         checkpoint::files_of(mesh.of_storage(), config.checkpoint.ranks_per_file),
-                        Bytes{parameter_and_moments * model.elements()});
+                        optimizer::OptimizerPlan(config).saved_bytes(model.elements()));
   if (!hint.empty()) log::info(hint);
   const std::string files = ranks_per_file_hint(mesh.of_storage(), config.checkpoint.ranks_per_file, node_ranks);
   if (!files.empty()) log::info(files);

@@ -162,8 +162,8 @@ void record_run(Recorder& out, const config::RunConfig& config, const mpi::Commu
     if (step + 1 != config.train.steps) return;
     job.finish_updates();
     mine = {digest(job, [&](ParamBlock b) { return job.store().masters(b); }),
-            digest(job, [&](ParamBlock b) { return job.store().first_moment(b); }),
-            digest(job, [&](ParamBlock b) { return job.store().second_moment(b); })};
+            digest(job, [&](ParamBlock b) { return job.store().state(b, 0); }),
+            digest(job, [&](ParamBlock b) { return job.store().state(b, 1); })};
   });
   std::vector<std::uint64_t> all(mine.size() * static_cast<std::size_t>(world.size()));
   MPI_Gather(mine.data(), static_cast<int>(mine.size()), MPI_UINT64_T, all.data(), static_cast<int>(mine.size()),

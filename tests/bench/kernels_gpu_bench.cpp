@@ -244,8 +244,8 @@ void optimizer() {
     const at::Tensor g = at::randn({elements}, fp32()), compute = at::empty({elements}, bf16());
     const optim::DeviceState state{at::randn({elements}, fp32()), at::zeros({elements}, fp32()),
                                    at::zeros({elements}, fp32())};
-    const std::vector<optim::DecayRange> all{{{0, elements}, true}};
-    memory(s, 30.0 * elements, [&] { optim::adamw({.lr = 1e-4, .weight_decay = 0.1}, all, g, state, compute); });
+    const std::vector<optim::UpdateRange> all{{{0, elements}, 0}};
+    memory(s, 30.0 * elements, [&] { optim::adamw({.lr = 1e-4, .weight_decay = {0.1, 0}}, all, g, state, compute); });
   });
   add("sum_of_squares", [](State& s) {
     const at::Tensor g = at::randn({elements}, fp32()), sum = at::zeros({1}, fp32().dtype(at::kDouble));

@@ -89,11 +89,11 @@ struct Shard {
 };
 
 /// `count` parameters of equal size, every other one under decay, a gap behind each when there are several.
-std::vector<optim::DecayRange> parameters(std::int64_t count) {
-  std::vector<optim::DecayRange> ranges;
+std::vector<optim::UpdateRange> parameters(std::int64_t count) {
+  std::vector<optim::UpdateRange> ranges;
   const std::int64_t each = elements / count / 64 * 64;
   for (std::int64_t i = 0; i < count; ++i) {
-    ranges.push_back({{i * each, (i + 1) * each - (count > 1 ? 7 : 0)}, i % 2 == 0});
+    ranges.push_back({{i * each, (i + 1) * each - (count > 1 ? 7 : 0)}, i % 2 == 0 ? 0 : 1});
   }
   return ranges;
 }
@@ -101,8 +101,8 @@ std::vector<optim::DecayRange> parameters(std::int64_t count) {
 /// The same streams with next to no arithmetic.
 template <class Gradient>
 void plain_pass(const Gradient* gradient, const optim::AdamWState& state, c10::BFloat16* compute) {
-  in_tiles([=, master = state.master.data(), first = state.first_moment.data(), second = state.second_moment.data()](
-               std::int64_t begin, std::int64_t end) {
+  in_tiles([=, master = state.master.data(), first = state.m.data(), second = state.v.data()](std::int64_t begin,
+                                                                                              std::int64_t end) {
 #pragma GCC ivdep
     for (std::int64_t i = begin; i < end; ++i) {
       float g = 0;
@@ -125,7 +125,7 @@ void adamw(benchmark::State& state) {
   const auto ranges = parameters(state.range(0));
   const auto copy = state.range(1) != 0 ? shard.copy() : std::span<c10::BFloat16>{};
   const std::span<const Gradient> gradient = Shard::span<Gradient>(shard.gradient);
-  const optim::AdamWStep step{.lr = 1e-4, .weight_decay = 0.1, .count = 7, .gradient_factor = 0.5};
+  const optim::AdamWStep step{.lr = 1e-4, .weight_decay = {0.1, 0}, .count = 7, .gradient_factor = 0.5};
   const double bytes = static_cast<double>(elements) * (sizeof(Gradient) + 24.0 + (copy.empty() ? 0 : 2));
   compare(
       state, bytes, [&] { optim::adamw(step, ranges, gradient, shard.state(), copy); },
@@ -151,7 +151,7 @@ void adamw_against_libtorch(benchmark::State& state) {
   const Shard shard(DType::fp32);
   const auto ranges = parameters(state.range(0));
   std::vector<at::Tensor> gradients, masters, firsts, seconds, copies, counts;
-  for (const optim::DecayRange& range : ranges) {
+  for (const optim::UpdateRange& range : ranges) {
     const auto part = [&](const at::Tensor& whole) {
       return device::view(whole, range.elements.begin, {range.elements.size()});
     };
@@ -162,7 +162,7 @@ void adamw_against_libtorch(benchmark::State& state) {
     copies.push_back(part(shard.compute));
     counts.push_back(at::full({}, 7.0));
   }
-  const optim::AdamWStep step{.lr = 1e-4, .weight_decay = 0.1, .count = 7, .gradient_factor = 0.999};
+  const optim::AdamWStep step{.lr = 1e-4, .weight_decay = {0.1, 0}, .count = 7, .gradient_factor = 0.999};
   compare(
       state, elements * 30.0,
       [&] {
@@ -172,7 +172,7 @@ void adamw_against_libtorch(benchmark::State& state) {
       [&] {
         for (at::Tensor& gradient : gradients) gradient.mul_(step.gradient_factor);
         at::_fused_adamw_(masters, gradients, firsts, seconds, {}, counts, step.lr, step.beta1, step.beta2,
-                          step.weight_decay, step.eps,
+                          step.weight_decay[0], step.eps,
                           /*amsgrad=*/false, /*maximize=*/false);
         for (std::size_t i = 0; i < copies.size(); ++i) copies[i].copy_(masters[i]);
       });

@@ -82,7 +82,7 @@ TEST(Manifest, ComesBackAsItWasWritten) {
   const SavedSlice& slice = manifest.files[1].datasets[2].slices[0];
   EXPECT_EQ(slice.hyperslab, (shard::Hyperslab{.first = 10, .length = 10}));
   EXPECT_EQ(slice.checksums, std::vector<std::uint64_t>{0xabc});
-  EXPECT_EQ(manifest.files[1].datasets[2].quantity, Quantity::second_moment);
+  EXPECT_EQ(manifest.files[1].datasets[2].quantity, Quantity{2});
 }
 
 TEST(Manifest, NamesTheFilesOfPipelineRanks) {
@@ -145,7 +145,7 @@ TEST(Manifest, IsSharedBySlices) {
   EXPECT_EQ(part.files[0].path, shard_path(0));
   ASSERT_EQ(part.files[0].datasets.size(), 3U);
   const SavedDataset& dataset = part.files[0].datasets[2];
-  EXPECT_EQ(dataset.quantity, Quantity::second_moment);
+  EXPECT_EQ(dataset.quantity, Quantity{2});
   EXPECT_EQ(dataset.byte_offset, 612);
   ASSERT_EQ(dataset.slices.size(), 1U);
   EXPECT_EQ(dataset.slices[0].parameter, 1);

@@ -58,8 +58,8 @@ class Steps {
         tensor_(link(tensor_communicator_, "tensor", setup.tensor_pace)),
         copies_(link(copies_communicator_, "copies", std::nullopt)),
         norm_(link(norm_communicator_, "norm", std::nullopt)),
-        executor_(model_, schedule_, store_, layers_, links(setup.sequence_parallel.has_value()), config::Optimizer{},
-                  std::move(setup.options)) {
+        executor_(model_, schedule_, store_, layers_, links(setup.sequence_parallel.has_value()),
+                  optimizer::OptimizerPlan(), std::move(setup.options)) {
     store_.fill(store::initial_values(1));
     microbatches_.resize(static_cast<std::size_t>(setup.microbatches));
     take_tokens(0);

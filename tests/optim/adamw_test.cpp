@@ -24,7 +24,7 @@ using Floats = std::vector<float>;
 using Bf16s = std::vector<c10::BFloat16>;
 
 constexpr std::int64_t size = 100'003;  // several tiles and a ragged end
-const AdamWStep example{.lr = 3e-3, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .count = 1};
+const AdamWStep example{.lr = 3e-3, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = {0.1, 0}, .count = 1};
 
 Floats normals(std::uint64_t key, double scale, std::int64_t count = size) {
   Floats values(static_cast<std::size_t>(count));
@@ -46,7 +46,7 @@ State warm() {
   return state;
 }
 
-std::vector<DecayRange> whole(bool decays = true) { return {{{0, size}, decays}}; }
+std::vector<UpdateRange> whole(bool decays = true) { return {{{0, size}, decays ? 0 : 1}}; }
 
 bool same_bits(const Floats& a, const Floats& b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * 4) == 0;
@@ -61,7 +61,7 @@ void expect_same_bits(const State& a, const State& b) {
 /// The header's formula, one element at a time in fp32 with the fused operations written out.
 void plain(const AdamWStep& step, const Floats& gradient, State& state) {
   const auto factor = static_cast<float>(step.gradient_factor), eps = static_cast<float>(step.eps);
-  const auto keep = static_cast<float>(step.beta2), decay = static_cast<float>(step.lr * step.weight_decay);
+  const auto keep = static_cast<float>(step.beta2), decay = static_cast<float>(step.lr * step.weight_decay[0]);
   const auto take1 = static_cast<float>(1 - step.beta1), take2 = static_cast<float>(1 - step.beta2);
   const auto size = static_cast<float>(step.lr / (1 - std::pow(step.beta1, static_cast<double>(step.count))));
   const auto root = static_cast<float>(1 / std::sqrt(1 - std::pow(step.beta2, static_cast<double>(step.count))));
@@ -81,18 +81,18 @@ TEST(AdamW, IsThatOfLibtorchOverManySteps) {
     return at::from_blob(values.data() + begin, {end - begin}, at::kFloat);
   };
   constexpr std::int64_t cut = 40'000;
-  const std::vector<DecayRange> ranges{{{0, cut}, true}, {{cut, size}, false}};
+  const std::vector<UpdateRange> ranges{{{0, cut}, 0}, {{cut, size}, 1}};
   for (std::int64_t count = 1; count <= 20; ++count) {
     Floats gradient = normals(100 + static_cast<std::uint64_t>(count), 1e-2);
     AdamWStep step = example;
     step.count = count;
     adamw(step, ranges, std::span<const float>(gradient), ours.spans());
-    for (const auto& [range, decays] : ranges) {
+    for (const auto& [range, group] : ranges) {
       at::Tensor before = at::full({}, static_cast<double>(count));
       at::_fused_adamw_({tensor(theirs.master, range.begin, range.end)}, {tensor(gradient, range.begin, range.end)},
                         {tensor(theirs.first, range.begin, range.end)}, {tensor(theirs.second, range.begin, range.end)},
-                        {}, {before}, step.lr, step.beta1, step.beta2, decays ? step.weight_decay : 0.0, step.eps,
-                        false, false);
+                        {}, {before}, step.lr, step.beta1, step.beta2,
+                        step.weight_decay[static_cast<std::size_t>(group)], step.eps, false, false);
     }
   }
   for (std::size_t i = 0; i < size; ++i) {
@@ -117,7 +117,7 @@ TEST(AdamW, StaysWithTheFormulaInFp64) {
       first[i] = s.beta1 * first[i] + (1 - s.beta1) * g;
       second[i] = s.beta2 * second[i] + (1 - s.beta2) * g * g;
       master[i] -=
-          s.lr * s.weight_decay * master[i] + s.lr * first[i] / correct1 / (std::sqrt(second[i] / correct2) + s.eps);
+          s.lr * s.weight_decay[0] * master[i] + s.lr * first[i] / correct1 / (std::sqrt(second[i] / correct2) + s.eps);
     }
   }
   for (std::size_t i = 0; i < size; ++i) {
@@ -141,9 +141,9 @@ TEST(AdamW, GivesTheSameBitsHoweverTheShardIsCut) {
   const Floats gradient = normals(4, 1e-2);
   State uncut = warm(), cut = warm();
   adamw(example, whole(), std::span<const float>(gradient), uncut.spans());
-  std::vector<DecayRange> pieces;
+  std::vector<UpdateRange> pieces;
   for (std::int64_t begin = 0, length = 1; begin < size; begin += length, length = length * 7 % 1009 + 1) {
-    pieces.push_back({{begin, std::min(size, begin + length)}, true});
+    pieces.push_back({{begin, std::min(size, begin + length)}, 0});
   }
   adamw(example, pieces, std::span<const float>(gradient), cut.spans());
   expect_same_bits(uncut, cut);
@@ -157,7 +157,7 @@ TEST(AdamW, NeitherReadsNorWritesGaps) {
   gradient[500] = nan;
   state.master[500] = 0;
   const float before = state.master[70'000];
-  adamw(example, std::vector<DecayRange>{{{0, 500}, true}, {{501, 70'000}, true}, {{70'001, size}, false}},
+  adamw(example, std::vector<UpdateRange>{{{0, 500}, 0}, {{501, 70'000}, 0}, {{70'001, size}, 1}},
         std::span<const float>(gradient), state.spans(), compute);
   EXPECT_EQ(state.master[500], 0.0F);
   EXPECT_EQ(state.master[70'000], before);
@@ -171,7 +171,7 @@ TEST(AdamW, DecaysOnlyWhereTheRangeSaysSo) {
   const Floats gradient(size);
   State state;
   const Floats before = state.master;
-  adamw(example, std::vector<DecayRange>{{{0, 1000}, true}, {{1000, size}, false}}, std::span<const float>(gradient),
+  adamw(example, std::vector<UpdateRange>{{{0, 1000}, 0}, {{1000, size}, 1}}, std::span<const float>(gradient),
         state.spans());
   EXPECT_FLOAT_EQ(state.master[999], before[999] * (1 - 3e-4F));
   EXPECT_EQ(state.master[1000], before[1000]);
@@ -221,7 +221,7 @@ TEST(AdamW, WritesTheCopyWhereverItBeginsAndHoweverTheShardIsCut) {
   const Floats gradient = normals(4, 1e-2);
   const Bf16s narrow(gradient.begin(), gradient.end());
   for (const std::size_t offset : {0U, 1U, 31U}) {
-    std::vector<DecayRange> pieces;
+    std::vector<UpdateRange> pieces;
     std::vector<bool> written(size);
     for (std::int64_t begin = 0, length = 1; begin < size; begin += length + 2, length = length * 7 % 1009 + 1) {
       const shard::Range piece{begin, std::min(size, begin + length)};
@@ -253,13 +253,14 @@ TEST(AdamW, KeepsANanInTheBf16Copy) {
 }
 
 TEST(AdamW, TakesItsNumbersFromTheRunFile) {
-  const config::Optimizer optimizer{.beta1 = 0.8, .beta2 = 0.99, .eps = 1e-6, .weight_decay = 0.3};
-  const AdamWStep step = adamw_step(optimizer, 5e-4, 12, 0.25);
+  config::RunConfig config;
+  config.optimizer = {.beta1 = 0.8, .beta2 = 0.99, .eps = 1e-6, .weight_decay = 0.3};
+  const AdamWStep step = adamw_step(optimizer::OptimizerPlan(config), 5e-4, 12, 0.25);
   EXPECT_EQ(step.lr, 5e-4);
   EXPECT_EQ(step.beta1, 0.8);
   EXPECT_EQ(step.beta2, 0.99);
   EXPECT_EQ(step.eps, 1e-6);
-  EXPECT_EQ(step.weight_decay, 0.3);
+  EXPECT_EQ(step.weight_decay, (std::vector{0.3, 0.0}));
   EXPECT_EQ(step.count, 12);
   EXPECT_EQ(step.gradient_factor, 0.25);
 }
@@ -274,7 +275,7 @@ TEST(AdamW, ChangesNothingWithoutRanges) {
 }
 
 TEST(AdamW, AcceptsAnEmptyShardWithoutRanges) {
-  const std::vector<DecayRange> beyond{{{0, 1}, true}};
+  const std::vector<UpdateRange> beyond{{{0, 1}, 0}};
   EXPECT_NO_THROW(adamw(example, {}, std::span<const float>{}, AdamWState{}));
   EXPECT_THROW(adamw(example, beyond, std::span<const float>{}, AdamWState{}), BugError);
 }
@@ -286,8 +287,9 @@ TEST(AdamW, RefusesBuffersThatDoNotFitTogether) {
   const std::span<const float> g(gradient);
   EXPECT_THROW(adamw(example, whole(), g.first(10), state.spans()), BugError);
   EXPECT_THROW(adamw(example, whole(), g, state.spans(), compute), BugError);
-  EXPECT_THROW(adamw(example, std::vector<DecayRange>{{{0, size + 1}, true}}, g, state.spans()), BugError);
-  EXPECT_THROW(adamw(example, std::vector<DecayRange>{{{5, 9}, true}, {{8, 12}, true}}, g, state.spans()), BugError);
+  EXPECT_THROW(adamw(example, std::vector<UpdateRange>{{{0, size + 1}, 0}}, g, state.spans()), BugError);
+  EXPECT_THROW(adamw(example, std::vector<UpdateRange>{{{5, 9}, 0}, {{8, 12}, 0}}, g, state.spans()), BugError);
+  EXPECT_THROW(adamw(example, std::vector<UpdateRange>{{{0, size}, 2}}, g, state.spans()), BugError);
   AdamWStep uncounted = example;
   uncounted.count = 0;
   EXPECT_THROW(adamw(uncounted, whole(), g, state.spans()), BugError);

@@ -28,56 +28,55 @@ std::span<c10::BFloat16> bf16s(const at::Tensor& t) {
 class OptimOnDevice : public test::GpuTest {};
 
 /// Many ranges, odd bounds, gaps, neighbours under other rules.
-std::vector<DecayRange> many_ranges(std::int64_t elements) {
-  std::vector<DecayRange> ranges;
+std::vector<UpdateRange> many_ranges(std::int64_t elements) {
+  std::vector<UpdateRange> ranges;
   std::int64_t begin = 3;
   for (std::int64_t i = 0; begin + 60 < elements; ++i) {
     const std::int64_t end = begin + 1 + (i * 37) % 50;
-    ranges.push_back({{begin, end}, i % 3 != 0});
+    ranges.push_back({{begin, end}, i % 3 != 0 ? 0 : 1});
     begin = end + (i % 4 == 0 ? 0 : i % 7);
   }
   return ranges;
 }
 
-void compare_updates(std::int64_t elements, const std::vector<DecayRange>& ranges, bool with_compute) {
+void compare_updates(std::int64_t elements, const std::vector<UpdateRange>& ranges, bool with_compute) {
   const at::Tensor gradient = 3 * at::randn({elements});
   const at::Tensor master = at::randn({elements}), m = at::zeros({elements}), v = at::zeros({elements});
   const at::Tensor compute = at::full({elements}, 7, at::kBFloat16);
   const DeviceState there{to_kernels(master), to_kernels(m), to_kernels(v)};
   const at::Tensor compute_there = to_kernels(compute), gradient_there = to_kernels(gradient);
   for (std::int64_t count = 1; count <= 3; ++count) {
-    const AdamWStep step{.lr = 1e-2, .weight_decay = 0.1, .count = count, .gradient_factor = 0.37};
+    const AdamWStep step{.lr = 1e-2, .weight_decay = {0.1, 0}, .count = count, .gradient_factor = 0.37};
     std::span<c10::BFloat16> out;
     if (with_compute) out = {compute.mutable_data_ptr<c10::BFloat16>(), static_cast<std::size_t>(elements)};
     adamw(step, ranges, std::span<const float>(floats(gradient)), {floats(master), floats(m), floats(v)}, out);
     adamw(step, ranges, gradient_there, there, with_compute ? compute_there : at::Tensor());
   }
   EXPECT_TRUE(same_bits(there.master.cpu(), master)) << elements;
-  EXPECT_TRUE(same_bits(there.first_moment.cpu(), m)) << elements;
-  EXPECT_TRUE(same_bits(there.second_moment.cpu(), v)) << elements;
+  EXPECT_TRUE(same_bits(there.m.cpu(), m)) << elements;
+  EXPECT_TRUE(same_bits(there.v.cpu(), v)) << elements;
   EXPECT_TRUE(same_bits(compute_there.cpu(), compute)) << elements;
 }
 
 TEST_F(OptimOnDevice, AdamWGivesTheBitsOfTheHost) {
   for (const bool with_compute : {false, true}) {
     for (const std::int64_t elements : {1, 64, 1000, 4099})
-      compare_updates(elements, {{{0, elements}, true}}, with_compute);
+      compare_updates(elements, {{{0, elements}, 0}}, with_compute);
     compare_updates(3000, many_ranges(3000), with_compute);  // more than one launch takes
     compare_updates(64, {}, with_compute);
   }
 }
 
 /// The same of masters in two halves, against fp32 masters on the host.
-void compare_split_updates(std::int64_t elements, const std::vector<DecayRange>& ranges) {
+void compare_split_updates(std::int64_t elements, const std::vector<UpdateRange>& ranges) {
   const at::Tensor gradient = 3 * at::randn({elements});
   const at::Tensor master = at::randn({elements}), m = at::zeros({elements}), v = at::zeros({elements});
   const at::Tensor compute = at::full({elements}, 7, at::kBFloat16), rest = compute.clone();
   store::split_masters(floats(master), bf16s(compute), store::words(rest));
-  const DeviceState there{
-      .master = {}, .first_moment = to_kernels(m), .second_moment = to_kernels(v), .remainder = to_kernels(rest)};
+  const DeviceState there{.master = {}, .m = to_kernels(m), .v = to_kernels(v), .remainder = to_kernels(rest)};
   const at::Tensor compute_there = to_kernels(compute), gradient_there = to_kernels(gradient);
   for (std::int64_t count = 1; count <= 3; ++count) {
-    const AdamWStep step{.lr = 1e-2, .weight_decay = 0.1, .count = count, .gradient_factor = 0.37};
+    const AdamWStep step{.lr = 1e-2, .weight_decay = {0.1, 0}, .count = count, .gradient_factor = 0.37};
     adamw(step, ranges, std::span<const float>(floats(gradient)), AdamWState{floats(master), floats(m), floats(v)},
           bf16s(compute));
     adamw(step, ranges, gradient_there, there, compute_there);
@@ -86,12 +85,12 @@ void compare_split_updates(std::int64_t elements, const std::vector<DecayRange>&
   store::join_masters(bf16s(compute_there.cpu()), store::words(there.remainder.cpu()), floats(back));
   EXPECT_TRUE(same_bits(back, master)) << elements;
   EXPECT_TRUE(same_bits(compute_there.cpu(), compute)) << elements;
-  EXPECT_TRUE(same_bits(there.first_moment.cpu(), m)) << elements;
-  EXPECT_TRUE(same_bits(there.second_moment.cpu(), v)) << elements;
+  EXPECT_TRUE(same_bits(there.m.cpu(), m)) << elements;
+  EXPECT_TRUE(same_bits(there.v.cpu(), v)) << elements;
 }
 
 TEST_F(OptimOnDevice, AdamWGivesTheSameBitsToSplitMasters) {
-  for (const std::int64_t elements : {1, 64, 1000, 4099}) compare_split_updates(elements, {{{0, elements}, true}});
+  for (const std::int64_t elements : {1, 64, 1000, 4099}) compare_split_updates(elements, {{{0, elements}, 0}});
   compare_split_updates(3000, many_ranges(3000));
 }
 

@@ -58,7 +58,7 @@ bool is_tie(float master) { return (std::bit_cast<std::uint32_t>(master) & 0xfff
 
 TEST(SplitMasters, FollowFp32MastersWhoseCopyAPlainLoopRoundsAway) {
   constexpr std::int64_t elements = 70'001;  // more than one tile
-  const std::vector<DecayRange> ranges{{{0, 9}, true}, {{9, 40'000}, false}, {{40'003, elements}, true}};
+  const std::vector<UpdateRange> ranges{{{0, 9}, 0}, {{9, 40'000}, 1}, {{40'003, elements}, 0}};
   const at::Tensor master = at::randn({elements}), m = at::zeros({elements}), v = at::zeros({elements});
   const at::Tensor split_m = m.clone(), split_v = v.clone();
   const at::Tensor half = at::zeros({elements}, at::kBFloat16);
@@ -77,7 +77,7 @@ TEST(SplitMasters, FollowFp32MastersWhoseCopyAPlainLoopRoundsAway) {
     }
     at::Tensor gradient = 3 * at::randn({elements});
     gradient.narrow(0, 9, 20'000).zero_();
-    const AdamWStep step{.lr = 1e-2, .weight_decay = 0.1, .count = count, .gradient_factor = 0.37};
+    const AdamWStep step{.lr = 1e-2, .weight_decay = {0.1, 0}, .count = count, .gradient_factor = 0.37};
     const std::span<const float> gradients = span_of<float>(gradient);
     adamw(step, ranges, gradients, AdamWState{masters, span_of<float>(m), span_of<float>(v)});
     adamw(step, ranges, gradients,

@@ -30,7 +30,7 @@ class Bf16 : public testing::Test {
     config.optimizer.clip_norm = 0;
     (void)test::train_job(config, world_, {}, [&](Job& job, int) {
       for (int b = 0; b < job.model().param_blocks(); ++b)
-        gradients.push_back(job.store().first_moment(ParamBlock{b}).clone());
+        gradients.push_back(job.store().state(ParamBlock{b}, 0).clone());
     });
     return gradients;
   }

@@ -12,16 +12,24 @@
 
 #include "trireme/mesh/mesh.hpp"
 #include "trireme/model/model.hpp"
+#include "trireme/optimizer/plan.hpp"
 #include "trireme/shard/hyperslab.hpp"
 #include "trireme/shard/layout.hpp"
 
 /// Contents of a checkpoint, as values. docs/checkpoints.md describes the files.
 namespace trireme::checkpoint {
 
-/// Values saved for every parameter.
-enum class Quantity { parameter, first_moment, second_moment };
-inline constexpr std::array all_quantities{Quantity::parameter, Quantity::first_moment, Quantity::second_moment};
-/// The group that holds it, in every file: "model", "first_moment", "second_moment".
+/// Values saved for every parameter: its own, then the optimizer's states in their order.
+enum class Quantity : int { parameter };
+/// Index of a state in OptimizerPlan::states().
+[[nodiscard]] constexpr int state_of(Quantity state) { return static_cast<int>(state) - 1; }
+/// Those of formats 2 and 3: the parameters and AdamW's states.
+inline constexpr auto all_quantities = [] {
+  std::array<Quantity, 1 + optimizer::adamw_states.size()> all{};
+  for (std::size_t i = 0; i < all.size(); ++i) all[i] = static_cast<Quantity>(i);
+  return all;
+}();
+/// The group that holds it, in every file: "model" or the name of the state.
 [[nodiscard]] std::string_view to_text(Quantity quantity);
 
 /// Names with values as text, in order: compared key by key when a run is resumed.

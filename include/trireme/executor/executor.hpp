@@ -121,7 +121,7 @@ class Executor {
  public:
   /// model, store and links outlive the executor. Every rank of the links' groups has an executor of the same schedule.
   Executor(const model::Model& model, schedule::Schedule schedule, store::ParameterStore& store, const Layers& layers,
-           Links links, config::Optimizer optimizer, Options options);
+           Links links, optimizer::OptimizerPlan optimizer, Options options);
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
   ~Executor();

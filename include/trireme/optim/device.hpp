@@ -6,7 +6,6 @@
 #include <span>
 
 #include "trireme/optim/adamw.hpp"
-#include "trireme/optim/decay.hpp"
 #include "trireme/shard/layout.hpp"
 
 /// The optimizer's passes over tensors where the step computes. On a GPU they are launched on the calling thread's
@@ -16,12 +15,12 @@ namespace trireme::optim {
 /// fp32, [elements] each, on the same device. remainder: of split masters, in words of 16 bits as a bf16 tensor; then
 /// there is no `master`.
 struct DeviceState {
-  at::Tensor master, first_moment, second_moment, remainder{};
+  at::Tensor master, m, v, remainder{};
 };
 
 /// One AdamW step as `adamw` on spans. gradient: fp32 [elements]. compute: bf16 [elements], which becomes the rounded
 /// masters, and holds them with the remainder where there is one; undefined: there is none.
-void adamw(const AdamWStep& step, std::span<const DecayRange> ranges, const at::Tensor& gradient,
+void adamw(const AdamWStep& step, std::span<const UpdateRange> ranges, const at::Tensor& gradient,
            const DeviceState& state, const at::Tensor& compute);
 
 /// Adds the sum of the squares of `range` of `values` to `into`. values: fp32 [elements]; into: fp64 [1] on the same

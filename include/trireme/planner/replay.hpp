@@ -10,6 +10,7 @@
 #include "trireme/base/units.hpp"
 #include "trireme/config/load.hpp"
 #include "trireme/model/model.hpp"
+#include "trireme/optimizer/plan.hpp"
 #include "trireme/schedule/op.hpp"
 #include "trireme/shard/layout.hpp"
 
@@ -32,6 +33,7 @@ struct ReplayOptions {
   DType compute = DType::fp32;
   config::Reduce reduce = config::Reduce::fp32;
   bool split_masters = false;  ///< bf16 and a remainder of 16 bits
+  optimizer::OptimizerPlan optimizer{};
   std::int64_t tokens = 0;     ///< of one microbatch of one rank: micro * seq_len / context
   std::int64_t sequences = 0;  ///< of one microbatch: micro
   int replicas = 1;

@@ -14,6 +14,7 @@
 #include "trireme/base/units.hpp"
 #include "trireme/device/memory.hpp"
 #include "trireme/model/model.hpp"
+#include "trireme/optimizer/plan.hpp"
 #include "trireme/schedule/buffers.hpp"
 #include "trireme/shard/layout.hpp"
 
@@ -52,8 +53,9 @@ struct Buffers {
   bool partial = false;  ///< a buffer for gradient shards on their way: to be summed over replicas, or rounded
   std::vector<bool> transient_gradients{};  ///< by parameter block: memory comes and goes
   bool trains = true;                       ///< false: no gradients and optimizer state
-  bool split_masters = false;               ///< masters are what is gathered in bf16 and what that leaves of them
-  std::int64_t stream_elements = 0;         ///< of a slot between pipeline ranks: a microbatch's residual stream
+  optimizer::OptimizerPlan optimizer{};
+  bool split_masters = false;        ///< masters are what is gathered in bf16 and what that leaves of them
+  std::int64_t stream_elements = 0;  ///< of a slot between pipeline ranks: a microbatch's residual stream
   Allocate travelling_memory{};  ///< of what gathers and reductions read and write on the device; absent: as the rest
 };
 
@@ -96,15 +98,18 @@ class ParameterStore {
   [[nodiscard]] schedule::OnHost on_host(ParamBlock block) const {
     return on_host_.at(static_cast<std::size_t>(block.value));
   }
-  /// Reduced gradient, AdamW's first and second moment: fp32, [shard_elements].
+  /// Reduced gradient: fp32, [shard_elements].
   [[nodiscard]] at::Tensor& gradient(ParamBlock block) { return at(gradient_, block); }
   /// Gives a gradient shard whose memory comes and goes its memory on the calling thread's current stream, and takes it
   /// back. Views of it stay valid. Zero is what no backward writes (`shard::without_gradient`) and the norm reads;
   /// everything else is left as it was found, or is NaN (poison).
   void allocate_gradient(ParamBlock block, bool poison = false);
   void free_gradient(ParamBlock block);
-  [[nodiscard]] at::Tensor& first_moment(ParamBlock block) { return at(first_moment_, block); }
-  [[nodiscard]] at::Tensor& second_moment(ParamBlock block) { return at(second_moment_, block); }
+  /// State `index` of the optimizer's (OptimizerPlan::states): [shard_elements] in its type.
+  [[nodiscard]] at::Tensor& state(ParamBlock block, int index) {
+    return at(states_.at(static_cast<std::size_t>(index)), block);
+  }
+  [[nodiscard]] int states() const { return static_cast<int>(states_.size()); }
 
   /// Counts what changed masters other than by updates.
   [[nodiscard]] std::int64_t masters_version() const { return masters_version_; }
@@ -198,8 +203,9 @@ class ParameterStore {
   std::vector<schedule::OnHost> on_host_;
   Allocate travelling_memory_;
   bool split_masters_;
-  std::vector<at::Tensor> master_, remainder_, compute_shard_, host_compute_shard_, gradient_, first_moment_,
-      second_moment_, group_copy_, choice_bias_, common_;
+  std::vector<at::Tensor> master_, remainder_, compute_shard_, host_compute_shard_, gradient_, group_copy_,
+      choice_bias_, common_;
+  std::vector<std::vector<at::Tensor>> states_;              ///< by state, then by parameter block
   std::vector<device::Charge> charges_;                      ///< of this rank's parts of common_
   std::vector<std::vector<shard::Range>> without_gradient_;  ///< by parameter block
   std::int64_t masters_version_ = 0;

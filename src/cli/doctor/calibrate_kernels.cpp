@@ -69,7 +69,7 @@ double attention_flops_per_second(const mpi::Communicator& world, std::int64_t s
 double update_bytes_per_second(const mpi::Communicator& world) {
   constexpr std::size_t elements = std::size_t{4} << 20;
   std::vector<float> gradient(elements, 1e-3F), master(elements, 1.0F), first(elements), second(elements);
-  const std::vector<optim::DecayRange> all{{.elements = {0, static_cast<std::int64_t>(elements)}}};
+  const std::vector<optim::UpdateRange> all{{.elements = {0, static_cast<std::int64_t>(elements)}}};
   const optim::AdamWStep step{.lr = 1e-4};
   const double seconds = typical_seconds(2 * seconds_a_size, [&] {
     optim::adamw(step, all, std::span<const float>(gradient), {master, first, second});

@@ -11,11 +11,11 @@ using namespace kernels::cuda;
 constexpr int n = 4;  // 16 bytes of fp32
 
 /// Every fused multiply-add is written out and no other is made: the bits of the host's update.
-__device__ inline void update(const AdamWScalars& c, bool decays, float gradient, float& m, float& v, float& master) {
+__device__ inline void update(const AdamWScalars& c, float decay, float gradient, float& m, float& v, float& master) {
   const float g = __fmul_rn(gradient, c.gradient_factor);
   m = fmaf(c.one_minus_beta1, g - m, m);
   v = fmaf(c.one_minus_beta2, __fmul_rn(g, g), __fmul_rn(c.beta2, v));
-  const float decayed = decays ? fmaf(-c.decay, master, master) : master;
+  const float decayed = fmaf(-decay, master, master);
   master = fmaf(-c.step_size, m / fmaf(sqrtf(v), c.second_correction, c.eps), decayed);
 }
 
@@ -39,16 +39,16 @@ struct Update {
     const std::int64_t i = first + offset;
     const auto r = static_cast<std::size_t>(range_of(i));
     if (r == static_cast<std::size_t>(ranges.count)) return;
-    if (i >= ranges.begin[r] && i + k <= ranges.end[r]) return update_pack<k>(i, ranges.decays[r]);
+    if (i >= ranges.begin[r] && i + k <= ranges.end[r]) return update_pack<k>(i, ranges.decay[r]);
     if constexpr (k > 1) {
       for (int j = 0; j < k; ++j) run<1>(offset + j);
     }
   }
 
   template <int k>
-  __device__ void update_pack(std::int64_t i, bool decays) const {
+  __device__ void update_pack(std::int64_t i, float decay) const {
     const auto g = load<k>(streams.gradient + i);
-    auto m = load<k>(streams.first_moment + i), v = load<k>(streams.second_moment + i);
+    auto m = load<k>(streams.m + i), v = load<k>(streams.v + i);
     Pack<float, k> master;
     Pack<c10::BFloat16, k> rounded;
     Pack<std::int16_t, k> rest;
@@ -60,7 +60,7 @@ struct Update {
       master = load<k>(streams.master + i);
     }
     for (int j = 0; j < k; ++j) {
-      update(scalars, decays, g.at[j], m.at[j], v.at[j], master.at[j]);
+      update(scalars, decay, g.at[j], m.at[j], v.at[j], master.at[j]);
       if constexpr (split) {
         rounded.at[j].x = split::gathered_bits(master.at[j]);
         rest.at[j] = split::remainder_bits(master.at[j]);
@@ -72,8 +72,8 @@ struct Update {
       store<k>(streams.remainder + i, rest);
     else
       store<k>(streams.master + i, master);
-    store<k>(streams.first_moment + i, m);
-    store<k>(streams.second_moment + i, v);
+    store<k>(streams.m + i, m);
+    store<k>(streams.v + i, v);
     if (streams.compute != nullptr) store<k>(streams.compute + i, rounded);
   }
 };
@@ -84,8 +84,8 @@ void launch(const AdamWScalars& scalars, const Ranges& ranges, const Streams& s)
   const std::int64_t first = ranges.begin[0] / n * n;
   const std::int64_t elements = ranges.end[static_cast<std::size_t>(ranges.count - 1)] - first;
   const Update<split> body{scalars, ranges, s, first};
-  const bool whole = fits<n>(s.gradient) && fits<n>(s.master) && fits<n>(s.first_moment) && fits<n>(s.second_moment) &&
-                     fits<n>(s.compute) && fits<n>(s.remainder);
+  const bool whole = fits<n>(s.gradient) && fits<n>(s.master) && fits<n>(s.m) && fits<n>(s.v) && fits<n>(s.compute) &&
+                     fits<n>(s.remainder);
   whole ? for_range<n>("adamw", elements, body) : for_range<1>("adamw", elements, body);
 }
 

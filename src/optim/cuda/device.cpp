@@ -13,10 +13,10 @@ namespace {
 
 using kernels::cuda::data;
 
-void check(const AdamWStep& step, std::span<const DecayRange> ranges, const at::Tensor& gradient,
+void check(const AdamWStep& step, std::span<const UpdateRange> ranges, const at::Tensor& gradient,
            const DeviceState& state, const at::Tensor& compute) {
   const bool split = state.remainder.defined();
-  for (const at::Tensor& tensor : {gradient, split ? gradient : state.master, state.first_moment, state.second_moment})
+  for (const at::Tensor& tensor : {gradient, split ? gradient : state.master, state.m, state.v})
     invariant(tensor.scalar_type() == at::kFloat && tensor.numel() == gradient.numel(),
               "masters and moments are fp32 and as long as the gradient");
   invariant(!split || (compute.defined() && !state.master.defined() && state.remainder.scalar_type() == at::kBFloat16 &&
@@ -29,27 +29,27 @@ void check(const AdamWStep& step, std::span<const DecayRange> ranges, const at::
 
 }  // namespace
 
-void adamw(const AdamWStep& step, std::span<const DecayRange> ranges, const at::Tensor& gradient,
+void adamw(const AdamWStep& step, std::span<const UpdateRange> ranges, const at::Tensor& gradient,
            const DeviceState& state, const at::Tensor& compute) {
   check(step, ranges, gradient, state, compute);
   const cuda::Streams streams{.gradient = data<const float>(gradient),
                               .master = state.master.defined() ? data<float>(state.master) : nullptr,
-                              .first_moment = data<float>(state.first_moment),
-                              .second_moment = data<float>(state.second_moment),
+                              .m = data<float>(state.m),
+                              .v = data<float>(state.v),
                               .compute = compute.defined() ? data<c10::BFloat16>(compute) : nullptr,
                               .remainder = state.remainder.defined()
                                                ? reinterpret_cast<std::int16_t*>(data<c10::BFloat16>(state.remainder))
                                                : nullptr};
-  const AdamWScalars of_step = scalars(step);
+  const AdamWScalars numbers = scalars(step, 0);
   while (!ranges.empty()) {
     const auto now = ranges.first(std::min<std::size_t>(ranges.size(), cuda::Ranges::most));
     cuda::Ranges part{.count = static_cast<int>(now.size())};
     for (std::size_t i = 0; i < now.size(); ++i) {
       part.begin[i] = now[i].elements.begin;
       part.end[i] = now[i].elements.end;
-      part.decays[i] = now[i].decays;
+      part.decay[i] = scalars(step, now[i].group).decay;
     }
-    cuda::adamw(of_step, part, streams);
+    cuda::adamw(numbers, part, streams);
     ranges = ranges.subspan(now.size());
   }
 }

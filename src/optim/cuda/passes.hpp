@@ -15,14 +15,14 @@ namespace trireme::optim::cuda {
 struct Ranges {
   static constexpr int most = 32;
   std::array<std::int64_t, most> begin{}, end{};
-  std::array<bool, most> decays{};
+  std::array<float, most> decay{};  ///< AdamWScalars::decay of each
   int count = 0;
 };
 
 /// compute: null for none. remainder: null where masters are fp32; else master is.
 struct Streams {
   const float* gradient;
-  float *master, *first_moment, *second_moment;
+  float *master, *m, *v;
   c10::BFloat16* compute;
   std::int16_t* remainder;
 };

@@ -9,12 +9,11 @@
 
 #include "trireme/base/error.hpp"
 #include "trireme/config/validation_sets.hpp"
+#include "trireme/optimizer/plan.hpp"
 #include "trireme/schedule/passes/build.hpp"
 
 namespace trireme::planner {
 namespace {
-
-constexpr double state_bytes = 12;  ///< of a parameter in a checkpoint: fp32 master and two moments
 
 /// One microbatch forward on every data-parallel rank.
 double evaluation_microbatch(const config::RunConfig& config, const config::Resolved& mesh, const Machine& machine) {
@@ -33,7 +32,8 @@ double evaluation_microbatch(const config::RunConfig& config, const config::Reso
 
 SaveCost save_cost(const config::RunConfig& config, const Prediction& step, const Machine& machine) {
   const model::Model model = model::build(config.model, tensor_part(config, step.mesh, 0));
-  const double shard = state_bytes * static_cast<double>(shard::Layout(model, step.mesh.shards()).shard_elements());
+  const std::int64_t elements = shard::Layout(model, step.mesh.shards()).shard_elements();
+  const auto shard = static_cast<double>(optimizer::OptimizerPlan(config).saved_bytes(elements).value);
   SaveCost save{.bytes = shard * step.mesh.shards() * step.mesh.tensor};
   if (machine.storage_bandwidth == 0 || machine.node_storage_bandwidth == 0) return save;
   const double nodes = std::ceil(step.ranks / machine.gpus_per_node);

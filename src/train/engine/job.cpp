@@ -120,6 +120,7 @@ Job::Job(const config::RunConfig& config, const mpi::Communicator& world, JobOpt
   buffers.stream_elements = config_.batch.micro * config_.data.seq_len / mesh().context * model_.sizes.hidden /
                             (model_.part.sequence_parallel ? model_.part.ranks : 1);
   buffers.partial = buffers.partial || (options_.trains && config_.precision.reduce == config::Reduce::bf16);
+  buffers.optimizer = optimizer::OptimizerPlan(config_);
   buffers.split_masters = options_.trains && config_.precision.masters == config::Masters::split;
   buffers.travelling_memory = memory_of_windows(options_);
   store_ = std::make_unique<store::ParameterStore>(model_, layout_, mesh().shard_of(at_), buffers,
@@ -143,7 +144,7 @@ Job::Job(const config::RunConfig& config, const mpi::Communicator& world, JobOpt
   std::optional<std::vector<schedule::Need>> needs;
   if (options_.needs) needs = options_.needs(schedules.step, model_);
   executor_ = std::make_unique<executor::Executor>(
-      model_, std::move(schedules.step), *store_, layers_, links_->table(), config_.optimizer,
+      model_, std::move(schedules.step), *store_, layers_, links_->table(), optimizer::OptimizerPlan(config_),
       executor::Options{.lane_threads = lane_threads_,
                         .device = options_.device,
                         .ordered_collectives = options_.ordered_collectives ||
@@ -234,7 +235,7 @@ executor::StepResult Job::step(const data::StepBatch& batch, double lr, bool las
 
 std::unique_ptr<executor::Executor> Job::make_forward(const schedule::Schedule& schedule, nn::Mode mode) {
   return std::make_unique<executor::Executor>(
-      model_, schedule, *store_, layers_, links_->table(), config_.optimizer,
+      model_, schedule, *store_, layers_, links_->table(), optimizer::OptimizerPlan(config_),
       executor::Options{.lane_threads = false, .device = options_.device, .mode = mode});
 }
 

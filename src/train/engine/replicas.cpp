@@ -30,10 +30,12 @@ std::uint64_t state_digest(Job& job) {
   std::uint64_t digest = 0;
   for (int b = 0; b < job.model().param_blocks(); ++b) {
     store::ParameterStore& store = job.store();
-    for (const at::Tensor& part :
-         {store.masters(ParamBlock{b}), store.first_moment(ParamBlock{b}), store.second_moment(ParamBlock{b})})
+    const auto add = [&](const at::Tensor& part) {
       digest =
           XXH3_64bits_withSeed(device::on_host(part).const_data_ptr(), static_cast<std::size_t>(part.nbytes()), digest);
+    };
+    add(store.masters(ParamBlock{b}));
+    for (int i = 0; i < store.states(); ++i) add(store.state(ParamBlock{b}, i));
   }
   return digest;
 }

@@ -30,13 +30,8 @@ namespace {
 /// fp32 in the host's memory.
 at::Tensor values_of(store::ParameterStore& store, HostMirror& mirror, checkpoint::Quantity quantity,
                      ParamBlock block) {
-  switch (quantity) {
-    case checkpoint::Quantity::parameter:
-      return store.split_masters() ? mirror.of_split_masters(store, block) : mirror.of(store.master(block));
-    case checkpoint::Quantity::first_moment: return mirror.of(store.first_moment(block));
-    case checkpoint::Quantity::second_moment: return mirror.of(store.second_moment(block));
-  }
-  throw BugError("unknown quantity");
+  if (quantity != checkpoint::Quantity::parameter) return mirror.of(store.state(block, state_of(quantity)));
+  return store.split_masters() ? mirror.of_split_masters(store, block) : mirror.of(store.master(block));
 }
 
 std::vector<std::string> lines_of(const std::string& text) {

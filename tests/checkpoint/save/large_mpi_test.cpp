@@ -47,7 +47,7 @@ TEST(Large, AShardBeyondTwoToThe31BytesComesBack) {
   for (const std::size_t at : {last, (std::size_t{1} << 29) + 7}) {
     std::vector<float> some(100);
     const auto end = static_cast<std::int64_t>(at) + 1;
-    reader.read(Quantity::second_moment, "model.embed_tokens.weight", {.first = end - 100, .length = 100}, some);
+    reader.read(Quantity{2}, "model.embed_tokens.weight", {.first = end - 100, .length = 100}, some);
     EXPECT_EQ(some.back(), values[at]);
     EXPECT_EQ(some.front(), 0.0F);
   }

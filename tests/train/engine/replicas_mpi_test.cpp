@@ -49,7 +49,7 @@ TEST_F(CheckReplicas, IsSilentUntilOneBitOfOneRankFlipsAndNamesTheRanksEverywher
     if (step < 2) return;
     const int odd = world_.size() - 1;
     if (world_.rank() == odd)
-      *static_cast<unsigned char*>(job.store().second_moment(ParamBlock{1}).mutable_data_ptr()) ^= 1U;
+      *static_cast<unsigned char*>(job.store().state(ParamBlock{1}, 1).mutable_data_ptr()) ^= 1U;
     const std::string said = message(job);
     const auto dp_rank = [](int rank) { return HasSubstr("dp rank " + std::to_string(rank) + " (rank"); };
     if (job.mesh().replicate == 3)

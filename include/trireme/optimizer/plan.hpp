@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "trireme/base/units.hpp"
+#include "trireme/config/run_config.hpp"
+#include "trireme/model/model.hpp"
+#include "trireme/shard/layout.hpp"
+
+/// The optimizer as values: the states of each element and the update of each parameter.
+namespace trireme::optimizer {
+
+/// Value of every element of a parameter that the optimizer keeps between steps.
+struct StateSpec {
+  std::string_view name;     ///< group of its datasets in checkpoints, where it is fp32
+  DType type = DType::fp32;  ///< in memory
+  friend bool operator==(const StateSpec&, const StateSpec&) = default;
+};
+/// AdamW's states in the order of its kernels and of checkpoints.
+inline constexpr std::array<std::string_view, 2> adamw_states{"first_moment", "second_moment"};
+
+/// Settings shared by some of the parameters.
+struct Group {
+  double weight_decay = 0;
+};
+
+/// Elements of a shard that belong to one group.
+struct UpdateRange {
+  shard::Range elements;  ///< of the shard
+  int group = 0;          ///< index in OptimizerPlan::groups()
+  friend bool operator==(const UpdateRange&, const UpdateRange&) = default;
+};
+
+/// States, groups and ranges of a run, equal on every rank.
+class OptimizerPlan {
+ public:
+  explicit OptimizerPlan(const config::RunConfig& config = {});
+
+  [[nodiscard]] const config::Optimizer& settings() const { return settings_; }
+  [[nodiscard]] std::span<const StateSpec> states() const { return states_; }
+  [[nodiscard]] std::span<const Group> groups() const { return groups_; }
+  /// Index of the group of a parameter. Parameters that match optimizer.no_decay and correction biases of routers have
+  /// no weight decay.
+  [[nodiscard]] int group_of(const model::Parameter& parameter) const;
+  /// Ranges of parameters in shard `shard` of a block, in order, without gaps between parameters; neighbours of the
+  /// same group are merged. `layout` is that of `block`.
+  [[nodiscard]] std::vector<UpdateRange> ranges(const model::ParameterBlock& block, const shard::BlockLayout& layout,
+                                                int shard) const;
+
+  /// Bytes of all states in memory. A state has an element for each element of the shard, gaps included.
+  [[nodiscard]] Bytes state_bytes(std::int64_t shard_elements) const;
+  /// Bytes of parameters and states in checkpoints.
+  [[nodiscard]] Bytes saved_bytes(std::int64_t elements) const;
+
+ private:
+  config::Optimizer settings_;
+  std::vector<StateSpec> states_;
+  std::vector<Group> groups_;
+};
+
+}  // namespace trireme::optimizer

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/optimizer/plan.hpp"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+namespace trireme::optimizer {
+namespace {
+
+constexpr int decaying = 0, constant = 1;
+
+OptimizerPlan plan(std::vector<std::string> no_decay = {"*norm*", "*.bias"}) {
+  config::RunConfig config;
+  config.optimizer.no_decay = std::move(no_decay);
+  return OptimizerPlan(config);
+}
+
+model::Parameter parameter(const char* name, std::vector<std::int64_t> shape) {
+  return model::Parameter{.name = name, .shape = std::move(shape)};
+}
+
+/// norm at [0, 100), q at [128, 256), up at [256, 306), bias at [320, 330); 330 elements padded to shards * 64.
+model::ParameterBlock block() {
+  return {.name = "b0",
+          .parameters = {parameter("model.layers.0.input_layernorm.weight", {100}),
+                         parameter("model.layers.0.q_proj.weight", {2, 64}),
+                         parameter("model.layers.0.up_proj.weight", {5, 10}),
+                         parameter("model.layers.0.o_proj.bias", {10})}};
+}
+
+std::vector<UpdateRange> ranges(int shards, int rank) { return plan().ranges(block(), {block(), shards}, rank); }
+
+TEST(OptimizerPlan, GroupsFollowTheGlobs) {
+  const auto group = [](const char* name) { return plan().group_of(parameter(name, {1})); };
+  EXPECT_EQ(group("model.layers.3.mlp.up_proj.weight"), decaying);
+  EXPECT_EQ(group("model.embed_tokens.weight"), decaying);
+  EXPECT_EQ(group("model.layers.3.input_layernorm.weight"), constant);
+  EXPECT_EQ(group("model.norm.weight"), constant);
+  EXPECT_EQ(group("model.layers.3.self_attn.q_proj.bias"), constant);
+  EXPECT_EQ(plan({}).group_of(parameter("model.norm.weight", {1})), decaying);
+}
+
+TEST(OptimizerPlan, CorrectionBiasesOfRoutersDoNotDecay) {
+  model::Parameter bias = parameter("model.layers.1.mlp.gate.e_score_correction_bias", {8});
+  bias.role = model::Role::router_bias;
+  EXPECT_EQ(plan({}).group_of(bias), constant);
+}
+
+TEST(OptimizerPlan, GroupsHaveTheRunFilesWeightDecayOrNone) {
+  config::RunConfig config;
+  config.optimizer.weight_decay = 0.25;
+  const OptimizerPlan plan(config);
+  EXPECT_EQ(plan.groups()[decaying].weight_decay, 0.25);
+  EXPECT_EQ(plan.groups()[constant].weight_decay, 0);
+}
+
+TEST(OptimizerPlan, RangesCoverParametersAndLeaveGapsOut) {
+  const std::vector<UpdateRange> expected{{{0, 100}, constant}, {{128, 306}, decaying}, {{320, 330}, constant}};
+  EXPECT_EQ(ranges(1, 0), expected);
+}
+
+TEST(OptimizerPlan, RangesAreThoseOfTheShard) {
+  const std::vector<UpdateRange> first{{{0, 100}, constant}, {{128, 192}, decaying}};
+  const std::vector<UpdateRange> second{{{0, 114}, decaying}, {{128, 138}, constant}};
+  EXPECT_EQ(ranges(2, 0), first);
+  EXPECT_EQ(ranges(2, 1), second);
+}
+
+TEST(OptimizerPlan, RangesOfPaddingAreEmpty) { EXPECT_TRUE(ranges(7, 6).empty()); }
+
+TEST(OptimizerPlan, AdamWKeepsTwoMomentsInFp32) {
+  const std::vector<StateSpec> expected{{"first_moment", DType::fp32}, {"second_moment", DType::fp32}};
+  const OptimizerPlan plan;
+  EXPECT_EQ(std::vector(plan.states().begin(), plan.states().end()), expected);
+  EXPECT_EQ(plan.state_bytes(384).value, 384 * 8);
+  EXPECT_EQ(plan.saved_bytes(330).value, 330 * 12);
+}
+
+}  // namespace
+}  // namespace trireme::optimizer
