@@ -21,7 +21,7 @@ constexpr std::size_t most_run_id = 64;
 constexpr std::int64_t most_ranks = std::int64_t{1} << 20;  // the product of two fits into 64 bits
 constexpr std::int64_t most_elements = std::int64_t{1} << 53;
 
-/// Reads with checks; what it throws has no file name yet.
+/// Without the file's name.
 struct Refused : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
@@ -29,18 +29,116 @@ void require(bool holds, const std::string& what) {
   if (!holds) throw Refused(what);
 }
 
-std::int64_t whole(const nlohmann::json& value, const char* what, std::int64_t least = 0,
-                   std::int64_t most = most_elements) {
-  require(value.is_number_integer(), fmt::format("{} is not an integer", what));
-  const auto number = value.get<std::int64_t>();
-  require(number >= least && number <= most, fmt::format("{} = {} is out of range", what, number));
-  return number;
+/// Appends the key of `node` within `json`, such as "files[3].bytes". False where it is no part of it.
+bool append_key(const nlohmann::json& json, const nlohmann::json* node, std::string& key) {
+  if (&json == node) return true;
+  const std::size_t size = key.size();
+  for (const auto& item : json.items()) {
+    if (!item.value().is_structured() && &item.value() != node) continue;
+    key += json.is_array() ? fmt::format("[{}]", item.key()) : fmt::format("{}{}", key.empty() ? "" : ".", item.key());
+    if (append_key(item.value(), node, key)) return true;
+    key.resize(size);
+  }
+  return false;
 }
 
-std::uint64_t unsigned_word(const nlohmann::json& value, const char* what) {
-  require(value.is_number_unsigned(), fmt::format("{} is not an integer from 0 on", what));
-  return value.get<std::uint64_t>();
-}
+/// A value of a manifest, or one that is missing. Refers to the parsed file, where its key is looked up for a message.
+class Value {
+ public:
+  explicit Value(const nlohmann::json& root) : root_(&root), holder_(&root), value_(&root) {}
+
+  [[nodiscard]] bool has(const char* key) const { return is(&nlohmann::json::is_object) && value_->contains(key); }
+  [[nodiscard]] Value operator[](const char* key) const {
+    require_type(is(&nlohmann::json::is_object), "an object");
+    const auto found = value_->find(key);
+    return {*this, key, 0, found == value_->end() ? nullptr : &*found};
+  }
+  [[nodiscard]] Value at(std::size_t index) const {
+    require_type(is(&nlohmann::json::is_array), "a list");
+    return {*this, nullptr, index, index < value_->size() ? &(*value_)[index] : nullptr};
+  }
+  [[nodiscard]] std::vector<Value> items() const {
+    require_type(is(&nlohmann::json::is_array), "a list");
+    std::vector<Value> values;
+    for (std::size_t i = 0; i < value_->size(); ++i) values.push_back(at(i));
+    return values;
+  }
+  /// The texts of an object by key.
+  [[nodiscard]] Metadata metadata() const {
+    require_type(is(&nlohmann::json::is_object), "an object");
+    Metadata metadata;
+    for (const auto& [key, value] : value_->items())
+      metadata.emplace_back(key, Value(*this, nullptr, 0, &value).text());
+    return metadata;
+  }
+  [[nodiscard]] std::string text() const {
+    require_type(is(&nlohmann::json::is_string), "a text");
+    return value_->get<std::string>();
+  }
+  [[nodiscard]] double number() const {
+    require_type(is(&nlohmann::json::is_number), "a number");
+    return value_->get<double>();
+  }
+  [[nodiscard]] std::int64_t whole(std::int64_t least = 0, std::int64_t most = most_elements) const {
+    const auto expected = [&] { return fmt::format("a whole number from {} to {}", least, most); };
+    if (!is(&nlohmann::json::is_number_integer)) refuse(expected());
+    const auto number = value_->get<std::int64_t>();
+    if (number < least || number > most)
+      throw Refused(fmt::format("{} = {} is out of range; expected {}", key(), io::shown(*value_), expected()));
+    return number;
+  }
+  [[nodiscard]] std::uint64_t word() const {
+    require_type(is(&nlohmann::json::is_number_unsigned), "a whole number of at least 0");
+    return value_->get<std::uint64_t>();
+  }
+  [[nodiscard]] std::uint64_t hash() const {
+    constexpr const char* expected = "a checksum of 16 hexadecimal digits";
+    require_type(is(&nlohmann::json::is_string), expected);
+    const auto& digits = value_->get_ref<const std::string&>();
+    std::uint64_t number = 0;
+    const auto [end, problem] = std::from_chars(digits.data(), digits.data() + digits.size(), number, 16);
+    require_type(digits.size() == 16 && problem == std::errc{} && end == digits.data() + digits.size(), expected);
+    return number;
+  }
+  [[nodiscard]] std::vector<std::uint64_t> hashes() const {
+    std::vector<std::uint64_t> all;
+    for (const Value& value : items()) all.push_back(value.hash());
+    return all;
+  }
+
+ private:
+  Value(const Value& holder, const char* name, std::size_t index, const nlohmann::json* value)
+      : root_(holder.root_), holder_(holder.value_), name_(name), index_(index), value_(value) {}
+
+  [[nodiscard]] bool is(bool (nlohmann::json::*type)() const noexcept) const {
+    return value_ != nullptr && (value_->*type)();
+  }
+  [[nodiscard]] std::string key() const {
+    std::string key;
+    if (value_ != nullptr) {
+      append_key(*root_, value_, key);
+      return printable(key);
+    }
+    append_key(*root_, holder_, key);
+    key += name_ == nullptr ? fmt::format("[{}]", index_) : fmt::format("{}{}", key.empty() ? "" : ".", name_);
+    return printable(key);
+  }
+  void require_type(bool holds, const std::string& expected) const {
+    if (!holds) refuse(expected);
+  }
+  [[noreturn]] void refuse(const std::string& expected) const {
+    if (value_ == nullptr) throw Refused(fmt::format("{} is missing; expected {}", key(), expected));
+    const std::string found =
+        value_->is_structured() ? value_->is_object() ? "an object" : "a list" : io::shown(*value_);
+    throw Refused(fmt::format("{} is {}; expected {}", value_ == root_ ? "its text" : key(), found, expected));
+  }
+
+  const nlohmann::json* root_;
+  const nlohmann::json* holder_;
+  const char* name_ = nullptr;   ///< within an object; null within a list
+  std::size_t index_ = 0;        ///< within a list
+  const nlohmann::json* value_;  ///< null: missing
+};
 
 /// Adds to a sum that stays within what 64 bits, and doubles, hold.
 void add(std::int64_t& sum, std::int64_t value, const char* what) {
@@ -48,57 +146,36 @@ void add(std::int64_t& sum, std::int64_t value, const char* what) {
   sum += value;
 }
 
-std::uint64_t from_hex(const nlohmann::json& value) {
-  const auto text = value.get<std::string>();
-  std::uint64_t number = 0;
-  const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), number, 16);
-  require(text.size() == 16 && problem == std::errc{} && end == text.data() + text.size(), "a checksum is malformed");
-  return number;
+/// The texts of a key that may be absent: files of an earlier build lack it.
+Metadata metadata_or_none(const Value& json, const char* key) {
+  return json.has(key) ? json[key].metadata() : Metadata{};
 }
 
-std::vector<std::uint64_t> hashes(const nlohmann::json& values) {
-  std::vector<std::uint64_t> result;
-  for (const auto& value : values) result.push_back(from_hex(value));
-  return result;
-}
-
-Metadata sorted_metadata(const nlohmann::json& object) {
-  Metadata metadata;
-  for (const auto& [key, value] : object.items()) metadata.emplace_back(key, value.get<std::string>());
-  return metadata;
-}
-
-/// The same of a key that may be absent: files of an earlier build lack it.
-Metadata metadata_or_none(const nlohmann::json& json, const char* key) {
-  return json.contains(key) ? sorted_metadata(json.at(key)) : Metadata{};
-}
-
-std::vector<SkippedSamples> skipped_samples_of(const nlohmann::json& json) {
+std::vector<SkippedSamples> skipped_samples_of(const Value& json) {
   std::vector<SkippedSamples> all;
-  if (!json.contains("passed_over")) return all;
-  for (const auto& entry : json.at("passed_over"))
-    all.push_back({.step = whole(entry.at(0), "a step"),
-                   .first = whole(entry.at(1), "a sample"),
-                   .end = whole(entry.at(2), "a sample")});
+  if (!json.has("passed_over")) return all;
+  for (const Value& entry : json["passed_over"].items())
+    all.push_back({.step = entry.at(0).whole(), .first = entry.at(1).whole(), .end = entry.at(2).whole()});
   return all;
 }
 
-SavedParameter parameter_of(const nlohmann::json& json) {
-  SavedParameter parameter{.name = json.at(0).get<std::string>(), .shape = {}};
+SavedParameter parameter_of(const Value& json) {
+  SavedParameter parameter{.name = json.at(0).text(), .shape = {}};
   std::int64_t product = 1;
-  for (const auto& size : json.at(1)) {
-    parameter.shape.push_back(whole(size, "a size", 1));
+  for (const Value& size : json.at(1).items()) {
+    parameter.shape.push_back(size.whole(1));
     require(!__builtin_mul_overflow(product, parameter.shape.back(), &product) && product <= most_elements,
             fmt::format("{} has too many elements", parameter.name));
   }
-  require(!parameter.shape.empty() && parameter.name.find('/') == std::string::npos, "a parameter has no good name");
+  require(!parameter.shape.empty() && parameter.name.find('/') == std::string::npos,
+          fmt::format("the parameter {} has no shape, or a / in its name", io::in_quotes(parameter.name)));
   return parameter;
 }
 
-std::vector<SavedParameter> parameters_of(const nlohmann::json& json) {
+std::vector<SavedParameter> parameters_of(const Value& json) {
   std::vector<SavedParameter> parameters;
   std::int64_t elements = 0;
-  for (const auto& parameter : json) {
+  for (const Value& parameter : json.items()) {
     parameters.push_back(parameter_of(parameter));
     add(elements, parameters.back().elements(), "the elements of all parameters");
   }
@@ -106,14 +183,14 @@ std::vector<SavedParameter> parameters_of(const nlohmann::json& json) {
   return parameters;
 }
 
-mesh::Mesh mesh_of(const nlohmann::json& json) {
+mesh::Mesh mesh_of(const Value& json) {
   mesh::Mesh mesh;
   std::int64_t ranks = 1;
   const auto axis = [&](const char* name, int& size) {
-    size = static_cast<int>(whole(json.at(name), name, 1, most_ranks));
+    size = static_cast<int>(json[name].whole(1, most_ranks));
     require((ranks *= size) <= most_ranks, "a mesh of that many ranks is out of range");
   };
-  if (json.contains("pipeline")) axis("pipeline", mesh.pipeline);
+  if (json.has("pipeline")) axis("pipeline", mesh.pipeline);
   axis("replicate", mesh.replicate);
   axis("shard", mesh.shard);
   axis("tensor", mesh.tensor);
@@ -121,13 +198,13 @@ mesh::Mesh mesh_of(const nlohmann::json& json) {
 }
 
 /// Runs that lie within a parameter; several of them in the same columns of consecutive rows.
-shard::Hyperslab hyperslab_of(const nlohmann::json& json, const SavedParameter& parameter) {
+shard::Hyperslab hyperslab_of(const Value& json, const SavedParameter& parameter) {
   const std::int64_t elements = parameter.elements();
   const std::int64_t columns = columns_of(parameter);
-  shard::Hyperslab hyperslab{.first = whole(json.at(1), "a slice's first element", 0, elements - 1),
-                             .length = whole(json.at(2), "the length of a slice's runs", 1, elements),
-                             .stride = whole(json.at(3), "a slice's stride", 0, columns),
-                             .count = whole(json.at(4), "a slice's number of runs", 1, elements)};
+  shard::Hyperslab hyperslab{.first = json.at(1).whole(0, elements - 1),
+                             .length = json.at(2).whole(1, elements),
+                             .stride = json.at(3).whole(0, columns),
+                             .count = json.at(4).whole(1, elements)};
   if (hyperslab.count == 1)
     require(hyperslab.stride == 0 && hyperslab.length <= elements - hyperslab.first,
             fmt::format("a slice of {} is out of range", parameter.name));
@@ -138,12 +215,12 @@ shard::Hyperslab hyperslab_of(const nlohmann::json& json, const SavedParameter& 
   return hyperslab;
 }
 
-SavedSlice slice_of(const nlohmann::json& json, const std::vector<SavedParameter>& parameters, std::int64_t room) {
-  const auto index = whole(json.at(0), "a parameter's index", 0, static_cast<std::int64_t>(parameters.size()) - 1);
+SavedSlice slice_of(const Value& json, const std::vector<SavedParameter>& parameters, std::int64_t room) {
+  const auto index = json.at(0).whole(0, static_cast<std::int64_t>(parameters.size()) - 1);
   const SavedParameter& parameter = parameters[static_cast<std::size_t>(index)];
-  SavedSlice slice{.parameter = static_cast<int>(index), .checksums = hashes(json.at(6))};
+  SavedSlice slice{.parameter = static_cast<int>(index), .checksums = json.at(6).hashes()};
   slice.hyperslab = hyperslab_of(json, parameter);
-  slice.offset = whole(json.at(5), "a slice's offset", 0, room - slice.hyperslab.size());
+  slice.offset = json.at(5).whole(0, room - slice.hyperslab.size());
   require(static_cast<std::int64_t>(slice.checksums.size()) == slice.chunks(),
           fmt::format("a slice of {} has {} checksums instead of {}", parameter.name, slice.checksums.size(),
                       slice.chunks()));
@@ -156,26 +233,25 @@ Quantity quantity_of(const std::string& dataset) {
   throw Refused(fmt::format("dataset {} belongs to no known group", io::in_quotes(dataset)));
 }
 
-SavedFile file_of(const nlohmann::json& json, const mesh::Mesh& mesh, const std::vector<SavedParameter>& parameters) {
+SavedFile file_of(const Value& json, const mesh::Mesh& mesh, const std::vector<SavedParameter>& parameters) {
   const auto rank_or_first = [&](const char* axis) {
-    return json.contains(axis) ? static_cast<int>(whole(json.at(axis), axis, 0, 1 << 20)) : 0;
+    return json.has(axis) ? static_cast<int>(json[axis].whole(0, 1 << 20)) : 0;
   };
-  SavedFile file{.path = json.at("path").get<std::string>(),
+  SavedFile file{.path = json["path"].text(),
                  .pipeline_rank = rank_or_first("pipeline_rank"),
-                 .dp_rank = static_cast<int>(whole(json.at("dp_rank"), "dp_rank", 0, 1 << 30)),
+                 .dp_rank = static_cast<int>(json["dp_rank"].whole(0, 1 << 30)),
                  .tensor_rank = rank_or_first("tensor_rank"),
-                 .bytes = whole(json.at("bytes"), "a file's bytes"),
-                 .rest = from_hex(json.at("rest")),
+                 .bytes = json["bytes"].whole(),
+                 .rest = json["rest"].hash(),
                  .datasets = {}};
   require(file.path == shard_path(mesh, file.pipeline_rank, file.dp_rank, file.tensor_rank),
           fmt::format("the path {} is not a shard's", io::in_quotes(file.path)));
-  for (const auto& entry : json.at("datasets")) {
-    SavedDataset dataset{.name = entry.at("name").get<std::string>(),
-                         .elements = whole(entry.at("elements"), "a dataset's elements", 1, file.bytes / 4),
-                         .slices = {}};
+  for (const Value& entry : json["datasets"].items()) {
+    SavedDataset dataset{
+        .name = entry["name"].text(), .elements = entry["elements"].whole(1, file.bytes / 4), .slices = {}};
     dataset.quantity = quantity_of(dataset.name);
-    dataset.byte_offset = whole(entry.at("byte_offset"), "a dataset's offset", 0, file.bytes - 4 * dataset.elements);
-    for (const auto& slice : entry.at("slices"))
+    dataset.byte_offset = entry["byte_offset"].whole(0, file.bytes - 4 * dataset.elements);
+    for (const Value& slice : entry["slices"].items())
       dataset.slices.push_back(slice_of(slice, parameters, dataset.elements));
     file.datasets.push_back(std::move(dataset));
   }
@@ -220,42 +296,43 @@ void require_files(const Manifest& manifest) {
   }
 }
 
-State state_of(const nlohmann::json& json) {
-  State state{.step = whole(json.at("step"), "step"),
-              .updates = whole(json.at("updates"), "updates"),
-              .skipped = whole(json.at("skipped"), "skipped"),
-              .skipped_in_a_row = whole(json.at("skipped_in_a_row"), "skipped_in_a_row"),
-              .tokens = whole(json.at("tokens"), "tokens"),
-              .seed = unsigned_word(json.at("seed"), "seed"),
-              .learning_rate = json.at("learning_rate").get<double>(),
-              .samples = whole(json.at("samples"), "samples"),
+State state_of(const Value& json) {
+  State state{.step = json["step"].whole(),
+              .updates = json["updates"].whole(),
+              .skipped = json["skipped"].whole(),
+              .skipped_in_a_row = json["skipped_in_a_row"].whole(),
+              .tokens = json["tokens"].whole(),
+              .seed = json["seed"].word(),
+              .learning_rate = json["learning_rate"].number(),
+              .samples = json["samples"].whole(),
               .taken = {},
               .skipped_samples = skipped_samples_of(json),
-              .run_id = json.contains("run") ? json.at("run").get<std::string>() : "",
-              .data = sorted_metadata(json.at("data")),
+              .run_id = json.has("run") ? json["run"].text() : "",
+              .data = json["data"].metadata(),
               .tuned_settings = metadata_or_none(json, "choices"),
               .generation = metadata_or_none(json, "generation"),
-              .run_file = json.at("run_file").get<std::string>()};
+              .run_file = json["run_file"].text()};
   require(state.run_id.size() <= most_run_id, "the run's id is too long");
-  for (const auto& count : json.at("taken")) state.taken.push_back(whole(count, "taken"));
+  for (const Value& count : json["taken"].items()) state.taken.push_back(count.whole());
   return state;
 }
 
-Manifest manifest_of(const nlohmann::json& json) {
-  require(json.at("format") == "trireme checkpoint", "not a Trireme manifest");
-  const auto version = whole(json.at("version"), "version");
+Manifest manifest_of(const Value& json) {
+  require(json["format"].text() == "trireme checkpoint", "not a Trireme manifest");
+  const auto version = json["version"].whole();
   require(std::ranges::find(format_versions, version) != format_versions.end(),
           fmt::format("it has format version {}, this program reads versions {}", version,
                       fmt::join(format_versions, " and ")));
-  require(json.at("chunk_elements") == chunk_elements, "chunk_elements is not the format's");
-  Manifest manifest{.state = state_of(json), .model = sorted_metadata(json.at("model"))};
-  manifest.versions = sorted_metadata(json.at("versions"));
-  manifest.mesh = mesh_of(json.at("mesh"));
+  require(json["chunk_elements"].whole() == chunk_elements, "chunk_elements is not the format's");
+  Manifest manifest{.state = state_of(json), .model = json["model"].metadata()};
+  manifest.versions = json["versions"].metadata();
+  manifest.mesh = mesh_of(json["mesh"]);
   require(version == format_version(manifest.mesh), "its mesh is not of its format version");
-  manifest.parameters = parameters_of(json.at("parameters"));
-  manifest.ranks_per_file = static_cast<int>(whole(json.at("ranks_per_file"), "ranks_per_file", 1, 1 << 20));
-  for (const auto& file : json.at("files")) manifest.files.push_back(file_of(file, manifest.mesh, manifest.parameters));
-  manifest.digests = hashes(json.at("digests"));
+  manifest.parameters = parameters_of(json["parameters"]);
+  manifest.ranks_per_file = static_cast<int>(json["ranks_per_file"].whole(1, 1 << 20));
+  for (const Value& file : json["files"].items())
+    manifest.files.push_back(file_of(file, manifest.mesh, manifest.parameters));
+  manifest.digests = json["digests"].hashes();
   require_files(manifest);
   require_cover(manifest);
   return manifest;
@@ -286,11 +363,11 @@ std::int64_t skipped_in_a_row_in(std::string_view json) {
 
 Manifest parse_manifest(const std::string& name, std::string_view text) {
   try {
-    return manifest_of(io::parse_json(name, text));
+    const nlohmann::json json = io::parse_json(name, text);
+    return manifest_of(Value(json));
   } catch (const Refused& refused) {
-    throw CheckpointError(fmt::format("{}: the manifest cannot be used: {}", name, refused.what()));
-  } catch (const nlohmann::json::exception& error) {
-    throw CheckpointError(fmt::format("{}: the manifest cannot be used: {}", name, error.what()));
+    throw CheckpointError(
+        fmt::format("{}: the manifest cannot be used: {}; use another checkpoint", name, printable(refused.what())));
   }
 }
 

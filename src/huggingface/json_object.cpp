@@ -13,15 +13,6 @@ namespace trireme::huggingface {
 
 using nlohmann::json;
 
-namespace {
-
-std::string shown(const json& value) {
-  constexpr std::size_t most_shown = 100;
-  return value.dump(-1, ' ', false, json::error_handler_t::replace).substr(0, most_shown);
-}
-
-}  // namespace
-
 bool is_off(const json& value) {
   if (value.is_number()) return value.get<double>() == 0;
   if (value.is_boolean()) return !value.get<bool>();
@@ -98,7 +89,7 @@ double JsonObject::required_positive(const std::string& key) const {
 void JsonObject::unexpected(const std::string& key, const std::string& expected) const {
   const json* value = find(key);
   mistakes_.add(
-      fmt::format("{}{} = {}; expected {}", where_, key, value == nullptr ? "nothing" : shown(*value), expected));
+      fmt::format("{}{} = {}; expected {}", where_, key, value == nullptr ? "nothing" : io::shown(*value), expected));
 }
 
 void JsonObject::missing(const std::string& key) const { mistakes_.add(fmt::format("{}{} is missing", where_, key)); }
@@ -106,7 +97,8 @@ void JsonObject::missing(const std::string& key) const { mistakes_.add(fmt::form
 std::vector<std::string> JsonObject::unread() const {
   std::vector<std::string> keys;
   for (const auto& [key, value] : object_.items())
-    if (!asked_.contains(key) && !is_off(value)) keys.push_back(fmt::format("{}{} = {}", where_, key, shown(value)));
+    if (!asked_.contains(key) && !is_off(value))
+      keys.push_back(fmt::format("{}{} = {}", where_, key, io::shown(value)));
   return keys;
 }
 

@@ -54,10 +54,7 @@ const Json& value_of(const Json& object, const char* key, const char* expected, 
   if (!object.is_object() || !object.contains(key))
     place.refuse(fmt::format("\"{}\" is missing; expected {}", key, expected));
   const Json& value = object[key];
-  if (!fits(value))
-    place.refuse(fmt::format("\"{}\" is {}; expected {}", key,
-                             printable(value.dump(-1, ' ', true, Json::error_handler_t::replace).substr(0, 40)),
-                             expected));
+  if (!fits(value)) place.refuse(fmt::format("\"{}\" is {}; expected {}", key, io::shown(value), expected));
   return value;
 }
 

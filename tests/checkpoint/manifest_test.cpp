@@ -238,6 +238,45 @@ TEST(Manifest, OfAnotherFormatOrVersionIsRefused) {
   EXPECT_THAT(message_of(""), HasSubstr("not valid JSON"));
 }
 
+TEST(Manifest, RefusalsNameTheKeyAndWhatIsExpectedThere) {
+  const auto refused = [](const std::string& what, const std::string& instead, const std::string& reason) {
+    EXPECT_EQ(message_of(with(what, instead)),
+              "index.h5: the manifest cannot be used: " + reason + "; use another checkpoint");
+  };
+  refused("\"step\":7", "\"step\":\"a\\u001b]0;x\"",
+          R"(step is "a\u001b]0;x"; expected a whole number from 0 to 9007199254740992)");
+  refused("\"step\":7", "\"step\":-7", "step = -7 is out of range; expected a whole number from 0 to 9007199254740992");
+  refused("\"step\":7,", "", "step is missing; expected a whole number from 0 to 9007199254740992");
+  refused("\"seed\":0", "\"seed\":null", "seed is null; expected a whole number of at least 0");
+  refused("\"learning_rate\":0.0", "\"learning_rate\":[]", "learning_rate is a list; expected a number");
+  refused("\"taken\":[3,4]", "\"taken\":[3,{}]",
+          "taken[1] is an object; expected a whole number from 0 to 9007199254740992");
+  refused("\"taken\":[3,4]", "\"taken\":3", "taken is 3; expected a list");
+  refused("\"model.layers\":\"1\"", "\"model.layers\":1", "model.model.layers is 1; expected a text");
+  refused("\"model.layers\":\"1\"", "\"a\\u001b\":1", "model.a\\x1b is 1; expected a text");
+  refused("\"mesh\":{", "\"other\":{", "mesh is missing; expected an object");
+  refused("[\"a.weight\",[6]]", "[\"a.weight\"]", "parameters[0][1] is missing; expected a list");
+  refused("[\"0000000000000009\"]", "[\"9\"]",
+          R"(files[0].datasets[0].slices[0][6][0] is "9"; expected a checksum of 16 hexadecimal digits)");
+  refused("\"byte_offset\":100", "\"byte_offset\":1.5",
+          "files[0].datasets[0].byte_offset is 1.5; expected a whole number from 0 to 744");
+  EXPECT_THAT(message_of("[]"), HasSubstr("its text is a list; expected an object"));
+}
+
+/// Every single value of another type, or missing, is refused without words of the JSON library.
+TEST(Manifest, ValuesOfAnotherTypeAreRefusedInWordsOfTheFormat) {
+  const std::string text = sound();
+  int refusals = 0;
+  for (std::size_t at = 0; (at = text.find_first_of(":,[", at)) != std::string::npos; ++at)
+    for (const char* instead : {"null", "true", "\"x\"", "-1.5", "[]", "{}"}) {
+      const std::size_t end = text.find_first_of(",]}", at + 1);
+      const std::string message = message_of(text.substr(0, at + 1) + instead + text.substr(end));
+      EXPECT_EQ(message.find("json.exception"), std::string::npos) << message;
+      refusals += message == "accepted" ? 0 : 1;
+    }
+  EXPECT_GT(refusals, 500);
+}
+
 TEST(Manifest, CutAnywhereIsRefused) {
   const std::string text = sound();
   for (std::size_t size = 0; size < text.size(); size += 7)

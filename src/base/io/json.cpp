@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "trireme/base/error.hpp"
+#include "trireme/base/text.hpp"
 
 namespace trireme::io {
 
@@ -67,10 +68,15 @@ json parse_or_discard(std::string_view text) {
   return value;
 }
 
+std::string shown(const json& value) {
+  const std::string text = value.dump(-1, ' ', false, json::error_handler_t::replace);
+  return printable(text.size() > most_quoted ? text.substr(0, most_quoted) + "..." : text);
+}
+
 std::string in_quotes(std::string_view text) {
   const bool cut = text.size() > most_quoted;
-  const json shown(std::string(text.substr(0, most_quoted)) + (cut ? "..." : ""));
-  return shown.dump(-1, ' ', false, json::error_handler_t::replace);
+  const json quoted(std::string(text.substr(0, most_quoted)) + (cut ? "..." : ""));
+  return quoted.dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
 }  // namespace trireme::io

@@ -18,6 +18,9 @@ namespace trireme::io {
 /// `text` as JSON of another program; discarded (no object, no array, no value) where it is none or nests deep.
 [[nodiscard]] nlohmann::json parse_or_discard(std::string_view text);
 
+/// `value` as JSON for a message: control characters escaped, long text cut.
+[[nodiscard]] std::string shown(const nlohmann::json& value);
+
 /// `text` in quotes for a message: control characters escaped, long text cut.
 [[nodiscard]] std::string in_quotes(std::string_view text);
 

@@ -96,7 +96,7 @@ bool tied(const json& outer, const json& text, const Multimodal& multimodal, Tex
   const auto flag = [&](const json& table, const std::string& where) -> const json* {
     if (!is_given(table, key)) return nullptr;
     if (table[key].is_boolean()) return &table[key];
-    mistakes.add(fmt::format("{}{} = {}; expected true or false", where, key, table[key].dump()));
+    mistakes.add(fmt::format("{}{} = {}; expected true or false", where, key, io::shown(table[key])));
     return nullptr;
   };
   const json* of_outer = flag(outer, "");
@@ -121,13 +121,13 @@ void check_outer(const json& outer, const json& text, const Multimodal& multimod
     if (key == "quantization_config" && !value.is_null() && !value.empty())
       mistakes.add("quantization_config: expected none: quantized weights are not supported");
     else if (holds(sizes, key) && !value.is_null() && in_text && text[key] != value)
-      mistakes.add(fmt::format("{} = {} and {}{} = {} differ; get an intact copy", key, value.dump(), part.where, key,
-                               text[key].dump()));
+      mistakes.add(fmt::format("{} = {} and {}{} = {} differ; get an intact copy", key, io::shown(value), part.where,
+                               key, io::shown(text[key])));
     else if (value.is_null() || key == "text_config" || key == "model_type" || key == "architectures" ||
              holds(of_pictures, key) || holds(of_both, key) || family_reads(key) || in_text || multimodal.flat)
       continue;
     else
-      part.unread.push_back(fmt::format("{} = {}", key, value.dump().substr(0, 100)));
+      part.unread.push_back(fmt::format("{} = {}", key, io::shown(value)));
   }
 }
 

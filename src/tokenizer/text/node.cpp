@@ -5,6 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/io/json.hpp"
 #include "tokenizer/text/utf8.hpp"
 #include "trireme/base/error.hpp"
 
@@ -66,7 +67,7 @@ char32_t Node::character(std::string_view name) const {
 void Node::refuse_type(std::string_view supported) const {
   const Node type = (*this)["type"];
   type.refuse(fmt::format("is {}, which is not supported; supported are {}",
-                          type.is_null() ? "missing" : type.value_->dump(), supported));
+                          type.is_null() ? "missing" : io::shown(*type.value_), supported));
 }
 
 void Node::refuse(std::string_view what) const { throw DataError(fmt::format("{} {}", where(), what)); }
