@@ -279,8 +279,9 @@ void TokenFile::open_llmc() {
   if (tokens_ == 0) throw DataError(file_.name() + " holds no tokens: its header declares 0; make it again");
 }
 
-/// The type of the tokens in a raw file by a sample of it, where the vocabulary says `type`: where all words of twice
-/// or four times the width hold ids of `type` (the rest of each is zero), the tokens are that wide.
+/// The type of the tokens in a raw file by a sample of it, where the vocabulary says `type`: int64 where the upper half
+/// of each 8 bytes is zero, uint32 where the upper half of each 4 bytes is zero, or below 16 with lower halves above
+/// 255, as where ids leave the vocabulary.
 TokenType sampled_type(const io::InputFile& file, TokenType type) {
   constexpr std::int64_t block_bytes = 16384, least_bytes = 64;
   std::array<std::uint64_t, block_bytes / 8> words;
@@ -294,11 +295,11 @@ TokenType sampled_type(const io::InputFile& file, TokenType type) {
     file.read_at(offset, std::as_writable_bytes(std::span(words)).first(static_cast<std::size_t>(bytes)));
     for (std::int64_t word = 0; word < bytes / 8; ++word) all |= words[static_cast<std::size_t>(word)];
   }
-  const std::uint64_t id_bits = type == TokenType::uint16 ? 0xffff : 0xffff'ffff;
   if (all == 0) return type;
-  if ((all & ~id_bits) == 0 && file.size() % 8 == 0) return TokenType::int64;
-  if (type == TokenType::uint16 && (all & 0xffff'0000'ffff'0000) == 0 && file.size() % 4 == 0) return TokenType::uint32;
-  return type;
+  if (all >> 32 == 0 && file.size() % 8 == 0) return TokenType::int64;
+  const std::uint64_t halves = all | all >> 32, upper = halves >> 16 & 0xffff, lower = halves & 0xffff;
+  const bool wide = upper == 0 || (upper < 16 && lower > 255);
+  return type == TokenType::uint16 && wide && file.size() % 4 == 0 ? TokenType::uint32 : type;
 }
 
 void TokenFile::open_raw(TokenType type) {
@@ -311,11 +312,10 @@ void TokenFile::open_raw(TokenType type) {
       if (const TokenType found = sampled_type(file_, type); found != type) {
         if (found == TokenType::int64)
           throw DataError(
-              fmt::format("{} holds tokens of 8 bytes: in a sample of it only the first {} of each 8 bytes are not "
-                          "zero; write them "
-                          "as {}, as with Python's numpy.fromfile(FILE, \"<i8\").astype(\"<u{}\").tofile(OUT)",
-                          file_.name(), size_of(type), to_text(type), size_of(type)));
-        log::info(fmt::format("{} is read as {}, not {} by its vocabulary: all other bytes of a sample are zero",
+              fmt::format("{} holds tokens of 8 bytes: in a sample of it the upper half of each 8 bytes is zero; write "
+                          "them as {}, as with Python's numpy.fromfile(FILE, \"<i8\").astype(\"<u{}\").tofile(OUT)",
+                          file_.name(), to_text(type), size_of(type)));
+        log::info(fmt::format("{} is read as {}, not {} by its vocabulary: a sample holds words of 4 bytes",
                               file_.name(), to_text(found), to_text(type)));
         type = found;
       }
@@ -340,11 +340,12 @@ void TokenFile::read(std::int64_t first, std::span<std::int32_t> out) const {
   const std::size_t good = widen(type_, bytes.data(), vocab_size_, out);
   if (good == out.size()) return;
   const std::int64_t id = stored_value(type_, &bytes[good * static_cast<std::size_t>(width)]);
+  const bool raw = format_ == TokenFormat::uint16 || format_ == TokenFormat::uint32;
   throw DataError(
       fmt::format("{}: token {} at position {} is outside the vocabulary of {} (0 to {}); set model.vocab_size to the "
-                  "tokenizer's, tokenize again, or correct data.format (it is read as {}, {})",
+                  "tokenizer's, tokenize again, or correct data.format (it is read as {}{})",
                   file_.name(), id, first + static_cast<std::int64_t>(good), vocab_size_, vocab_size_ - 1,
-                  format_name(format_), to_text(type_)));
+                  raw ? "" : fmt::format("{}, ", format_name(format_)), to_text(type_)));
 }
 
 std::uint64_t TokenFile::fingerprint() const {

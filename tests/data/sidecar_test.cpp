@@ -322,10 +322,34 @@ TEST(TokenFile, AutoSeesTheWidthOfRawTokens) {
       file.read(0, read);
       EXPECT_EQ(read, tokens);
     }
-    EXPECT_THAT(
-        error_of(ExitCode::data, [&] { (void)TokenFile(dir / "i64", TokenFormat::automatic, vocab_size); }),
-        HasSubstr(vocab_size > 65536 ? "only the first 4 of each 8 bytes" : "only the first 2 of each 8 bytes"));
+    EXPECT_THAT(error_of(ExitCode::data, [&] { (void)TokenFile(dir / "i64", TokenFormat::automatic, vocab_size); }),
+                HasSubstr(vocab_size > 65536 ? "write them as uint32" : "write them as uint16"));
   }
+}
+
+/// Ids of a vocabulary of 128,256 in a run whose vocabulary is given as 50,000: refused, not read as twice as many.
+TEST(TokenFile, AutoSeesTheWidthOfRawTokensThatLeaveTheVocabulary) {
+  const TemporaryDirectory dir;
+  Ids some, few;
+  for (int i = 0; i < 20'000; ++i) {
+    some.push_back(static_cast<std::int32_t>(static_cast<std::int64_t>(i) * 48271 % 128'256));
+    few.push_back(i == 7 ? 70'000 : static_cast<std::int32_t>(static_cast<std::int64_t>(i) * 48271 % 50'000));
+  }
+  for (const Ids& tokens : {some, few}) {
+    test::write_file(dir / "u32", test::stored<std::uint32_t>(tokens));
+    const TokenFile file(dir / "u32", TokenFormat::automatic, 50'000);
+    EXPECT_EQ(file.tokens(), static_cast<std::int64_t>(tokens.size()));
+    Ids read(tokens.size());
+    EXPECT_THAT(error_of(ExitCode::data, [&] { file.read(0, read); }), HasSubstr("outside the vocabulary of 50000"));
+    test::write_file(dir / "i64", test::stored<std::int64_t>(tokens));
+    EXPECT_THAT(error_of(ExitCode::data, [&] { (void)TokenFile(dir / "i64", TokenFormat::automatic, 50'000); }),
+                HasSubstr("holds tokens of 8 bytes"));
+  }
+  // Small ids of 16 bits are none of 32, whatever every other one is.
+  Ids small;
+  for (int i = 0; i < 20'000; ++i) small.push_back(i % 2 == 0 ? i % 200 : i % 11);
+  test::write_file(dir / "u16", test::stored<std::uint16_t>(small));
+  EXPECT_EQ(TokenFile(dir / "u16", TokenFormat::automatic, 50'000).format(), TokenFormat::uint16);
 }
 
 }  // namespace
