@@ -14,9 +14,11 @@
 #include "data/fingerprint.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/base/hash.hpp"
+#include "trireme/base/io/file.hpp"
 #include "trireme/base/io/input_file.hpp"
 #include "trireme/checkpoint/load/weights.hpp"
 #include "trireme/data/batch_reader.hpp"
+#include "trireme/data/sidecar.hpp"
 #include "trireme/data/token_file.hpp"
 #include "trireme/huggingface/huggingface.hpp"
 #include "trireme/mpi/broadcast.hpp"
@@ -60,6 +62,17 @@ KindName name_of(Kind kind) {
 Error error_of(Kind kind, const std::string& message) {
   if (kind == Kind::weights) return CheckpointError(message);
   return DataError(message);
+}
+
+/// Describes a mask or sidecar of a token file on this node that rank 0 lacks; "" where there is none.
+std::string only_here(const InputPath& input, const std::vector<InputPath>& inputs) {
+  if (input.kind != Kind::tokens) return "";
+  for (const std::string& path : {data::mask_path(input.path), data::sidecar_path(input.path)})
+    if (io::status_of(path).kind != io::PathKind::nothing &&
+        std::ranges::find(inputs, InputPath{.kind = Kind::tokens, .path = path}) == inputs.end())
+      return fmt::format("token file {} has {} here, but not on rank 0. Copy it to every node, or remove it from all.",
+                         input.path, path);
+  return "";
 }
 
 /// The first rank's digests of some files, on all ranks.
@@ -162,7 +175,9 @@ void agree_on_input_files(const mpi::Communicator& world, const std::vector<Inpu
   while (mpi::any_rank(world, false)) mark();
   const std::vector<FileDigest> of_first_rank = share(world, failure ? std::vector<FileDigest>{} : digests);
   for (std::size_t i = 0; i < of_first_rank.size() && !failure; ++i) {
-    const std::string mismatch = reads(i) ? copy_mismatch(inputs[i], digests[i], of_first_rank[i]) : "";
+    if (!reads(i)) continue;
+    std::string mismatch = copy_mismatch(inputs[i], digests[i], of_first_rank[i]);
+    if (mismatch.empty() && world.rank() != 0) mismatch = only_here(inputs[i], inputs);
     if (!mismatch.empty()) failure = error_of(inputs[i].kind, mismatch);
   }
   const std::uint64_t failed = mpi::sum_words(world, failure ? 1 : 0);

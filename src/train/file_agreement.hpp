@@ -47,9 +47,9 @@ struct FileDigest {
 [[nodiscard]] std::string copy_mismatch(const InputPath& input, const FileDigest& here, const FileDigest& first_rank);
 
 /// Compares files across nodes: ranks that see the same files share the reading. Throws CollectiveError (exit code 3 or
-/// 4) naming rank, node and file where a rank's copy differs from rank 0's or cannot be read. While any rank reads on,
-/// `mark` is called on every rank several times in `timeout_seconds`. inputs: equal on all ranks. Collective over
-/// `world`, the whole job.
+/// 4) naming rank, node and file where a rank's copy differs from rank 0's, cannot be read, or has a mask or sidecar
+/// that rank 0 lacks. While any rank reads on, `mark` is called on every rank several times in `timeout_seconds`.
+/// inputs: equal on all ranks. Collective over `world`, the whole job.
 void agree_on_input_files(const mpi::Communicator& world, const std::vector<InputPath>& inputs, double timeout_seconds,
                           const std::function<void()>& mark);
 

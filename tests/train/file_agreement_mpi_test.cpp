@@ -153,6 +153,10 @@ TEST_F(FileAgreement, NamesRankAndFileOfEveryCopyThatDiffers) {
   EXPECT_THAT(with([] { change_byte("pair.idx", bytes_of("pair.idx").size() - 1); }), HasSubstr("pair.idx is not the"));
   EXPECT_THAT(with([] { change_byte("pair.bin", 100); }), HasSubstr("pair.bin is not the one"));
   EXPECT_THAT(with([] { fs::resize_file("valid.bin", 200); }), HasSubstr("3 " + last));
+  // Rank 0 would train without a file that it lacks.
+  for (const char* more : {"train.bin.mask", "train.bin.meta"})
+    EXPECT_THAT(with([&] { write(more, "x"); }), AllOf(HasSubstr("3 " + last), HasSubstr(more)));
+  EXPECT_THAT(with([] { fs::remove("masked.bin.mask"); }, 0), HasSubstr("masked.bin has masked.bin.mask here"));
   config_.train.eval_every = 0;
   EXPECT_EQ(with([] { fs::remove("valid.bin"); }), "0") << "read by no rank";
 }
