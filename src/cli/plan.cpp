@@ -22,7 +22,6 @@
 #include "trireme/base/error.hpp"
 #include "trireme/config/load.hpp"
 #include "trireme/config/names.hpp"
-#include "trireme/model/no_decay.hpp"
 #include "trireme/planner/advice.hpp"
 #include "trireme/planner/choose.hpp"
 #include "trireme/planner/rank_bytes.hpp"
@@ -78,16 +77,12 @@ int plan(const PlanArguments& arguments, const CompleteModel& complete) {
     throw ConfigError("plan: several --ranks give a scaling table; the other options take one number of ranks");
   if (several) {
     const model::Model whole = model::build(config.model, planner::tensor_part(config, {}, 0));
-    model::check_fp8_skip(whole, whole.part.fp8);
-    model::check_no_decay(whole, config.optimizer.no_decay, config::RunConfig{}.optimizer.no_decay);
+    planner::require_globs(config, whole);
     plan_scaling(config, arguments.ranks, arguments.time);
     return 0;
   }
   const int ranks = arguments.ranks.front();
-  const config::Resolved resolved = config::resolve(config, ranks);
-  const model::Model model = model::build(config.model, planner::tensor_part(config, resolved, 0));
-  model::check_fp8_skip(model, model.part.fp8);
-  model::check_no_decay(model, config.optimizer.no_decay, config::RunConfig{}.optimizer.no_decay);
+  const auto [resolved, model] = planner::trainable(config, ranks);
   const planner::Machine on =
       machine ? *machine : planner::machine_of(config.device.type == config::DeviceType::cuda ? "GPU" : "", Bytes{});
   const planner::Choice choice = planner::choose_sync(config, model, resolved, planner::step_seconds_on(on, ranks));

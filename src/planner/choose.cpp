@@ -9,6 +9,8 @@
 
 #include "trireme/base/error.hpp"
 #include "trireme/base/text_table.hpp"
+#include "trireme/model/fp8.hpp"
+#include "trireme/model/no_decay.hpp"
 #include "trireme/planner/pipeline.hpp"
 #include "trireme/planner/rank_bytes.hpp"
 
@@ -49,6 +51,19 @@ Bytes needs(const config::RunConfig& config, const model::Model& model, const co
 }
 
 }  // namespace
+
+void require_globs(const config::RunConfig& config, const model::Model& model) {
+  model::check_fp8_skip(model, model.part.fp8);
+  model::check_no_decay(model, config.optimizer.no_decay, config::RunConfig{}.optimizer.no_decay);
+}
+
+Trainable trainable(const config::RunConfig& config, int ranks) {
+  config::require_trainable(config);
+  const config::Resolved mesh = config::resolve(config, ranks);
+  Trainable run{.mesh = mesh, .model = model::build(config.model, tensor_part(config, mesh, 0))};
+  require_globs(config, run.model);
+  return run;
+}
 
 Choice choose_sync(const config::RunConfig& config, const model::Model& model, const config::Resolved& mesh,
                    const StepPredictor& step) {

@@ -27,7 +27,6 @@
 #include "trireme/data/document_checks.hpp"
 #include "trireme/data/tokenizer_check.hpp"
 #include "trireme/device/gpus.hpp"
-#include "trireme/model/no_decay.hpp"
 #include "trireme/optimizer/plan.hpp"
 #include "trireme/planner/choose.hpp"
 #include "trireme/planner/pipeline.hpp"
@@ -171,12 +170,9 @@ std::string preflight(config::RunConfig config, int ranks, int node_ranks) {
   config::require_trainable(config);
   check_device(config.device);
   take_document_end(config.data);
-  const config::Resolved mesh = config::resolve(config, ranks);
+  (void)config::resolve(config, ranks);  // before model.from is read
   config::RunConfig complete = checkpoint::complete_model(config);
-  config::require_trainable(complete);
-  const model::Model model = model::build(complete.model, planner::tensor_part(complete, mesh, 0));
-  model::check_fp8_skip(model, model.part.fp8);
-  model::check_no_decay(model, config.optimizer.no_decay, config::RunConfig{}.optimizer.no_decay);
+  const auto [mesh, model] = planner::trainable(complete, ranks);
   const bool gpu = complete.device.type != config::DeviceType::cpu && !device::probe_gpus().gpus.empty();
   if (const std::optional<config::Sync> saved = saved_policy(complete, mesh)) {
     config.sync = *saved;

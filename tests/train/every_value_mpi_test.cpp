@@ -25,7 +25,6 @@
 #include "trireme/checkpoint/load/first_parameters.hpp"
 #include "trireme/config/load.hpp"
 #include "trireme/config/options.hpp"
-#include "trireme/model/no_decay.hpp"
 #include "trireme/mpi/broadcast.hpp"
 #include "trireme/mpi/collective_try.hpp"
 #include "trireme/planner/choose.hpp"
@@ -75,10 +74,7 @@ struct Verdict {
 /// `trireme plan`, as src/cli/plan.cpp does it.
 Verdict plan(config::RunConfig config, int ranks) try {
   config = checkpoint::complete_model(config);
-  const config::Resolved mesh = config::resolve(config, ranks);
-  const model::Model model = model::build(config.model, planner::tensor_part(config, mesh, 0));
-  model::check_fp8_skip(model, model.part.fp8);
-  model::check_no_decay(model, config.optimizer.no_decay, config::RunConfig{}.optimizer.no_decay);
+  const auto [mesh, model] = planner::trainable(config, ranks);
   config.sync =
       planner::choose_sync(config, model, mesh, planner::step_seconds_on(planner::machine_of("", Bytes{}), ranks)).sync;
   if (config.mesh.pipeline > 1)

@@ -9,6 +9,19 @@
 
 namespace trireme::planner {
 
+/// Mesh and model of a run.
+struct Trainable {
+  config::Resolved mesh;
+  model::Model model;  ///< of tensor rank 0
+};
+
+/// Those of `config`, whose model is complete, on `ranks` ranks: `plan` and `train` accept the same run files by it.
+/// Throws ConfigError where it cannot be trained, before a schedule is built.
+[[nodiscard]] Trainable trainable(const config::RunConfig& config, int ranks);
+
+/// Throws ConfigError for globs of precision.fp8_skip and optimizer.no_decay that fit no parameter of a whole `model`.
+void require_globs(const config::RunConfig& config, const model::Model& model);
+
 /// What `sync.policy = "auto"` came to.
 struct Choice {
   config::Sync sync;   ///< with a policy that is not automatic
