@@ -119,6 +119,7 @@ Metadata generation_metadata(const huggingface::HfWriteOptions& options) {
   if (!options.tokenizer.empty()) metadata.emplace_back("tokenizer", options.tokenizer);
   if (!options.tokenizer_fingerprint.empty())
     metadata.emplace_back("tokenizer_fingerprint", options.tokenizer_fingerprint);
+  if (!options.tokenizer_library.empty()) metadata.emplace_back("tokenizer_library", options.tokenizer_library);
   return metadata;
 }
 
@@ -131,6 +132,7 @@ void read_generation(const std::string& name, const Metadata& metadata, huggingf
   if (read.has("config.json")) options.kept = read.text("config.json");
   if (read.has("generation_config.json")) options.kept_generation = read.text("generation_config.json");
   if (read.has("tokenizer")) options.tokenizer = read.text("tokenizer");
+  if (read.has("tokenizer_library")) options.tokenizer_library = read.text("tokenizer_library");
   if (read.has("tokenizer_fingerprint")) options.tokenizer_fingerprint = read.text("tokenizer_fingerprint");
 }
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "cli/commands.hpp"
+#include "cli/inference/inference.hpp"
 #include "cli/start/front_page.hpp"
 #include "cli/start/with_mpi.hpp"
 #include "trireme/base/error.hpp"
@@ -55,9 +56,12 @@ struct ExportArguments {
 
 /// The spec of the tokenizer whose files go with the weights; "" where the checkpoint knows none.
 std::string exported_tokenizer(const ExportArguments& arguments) {
-  if (!arguments.tokenizer.empty()) return arguments.tokenizer == "none" ? "" : arguments.tokenizer;
+  const std::string& given = arguments.tokenizer;
+  if (given == "none") return "";
   const checkpoint::Weights weights = checkpoint::Weights::open(arguments.checkpoint);
-  return weights.generation().tokenizer.empty() ? "" : weights.tokenizer();
+  if (given.empty()) return weights.generation().tokenizer.empty() ? "" : weights.tokenizer();
+  warn_of_another_tokenizer(arguments.checkpoint, weights, given, *tokenizer::make_tokenizer(given));
+  return given;
 }
 
 /// The directory is replaced as a whole, with whatever of the inputs lies in it.
@@ -82,7 +86,8 @@ int export_weights(const ExportArguments& arguments) {
   checkpoint::read_generation(name, manifest.state.generation, options);
   const std::string tokenizer = exported_tokenizer(arguments);
   check_output(arguments, tokenizer);
-  options.tokenizer_files = tokenizer::export_files(tokenizer);
+  options.tokenizer_files =
+      tokenizer::export_files(tokenizer, arguments.tokenizer.empty() ? options.tokenizer_library : "");
   huggingface::write_huggingface(
       arguments.directory, model, options, [&](model::ParamRef ref) -> std::span<const float> {
         const model::Parameter& parameter = model[ref];

@@ -162,11 +162,12 @@ void check_tokens(const std::string& path, const config::Data& data, std::int64_
                   const tokenizer::Tokenizer* tokenizer, const std::string& spec, bool warns) {
   const auto datasets = data::open_datasets({config::TokenSource{.path = path}}, false, data.format, data.seq_len,
                                             vocab_size, {}, data::FileTail::padded);
-  if (tokenizer != nullptr && data.check_tokenizer)
+  if (tokenizer != nullptr && data.check_tokenizer) {
     data::require_tokenizer(
         datasets, *tokenizer, "the model's is " + spec,
         "tokenize the text with the model's, or give the file's with --tokenizer if the model was trained with it");
-  if (tokenizer != nullptr && warns) data::warn_of_other_libraries(datasets, spec);
+    if (warns) data::warn_of_other_ids(datasets, spec, *tokenizer);
+  }
   if (!data.document_mask) return;
   if (!data.document_end && !datasets.front().files().front().has_document_ends())
     throw ConfigError(

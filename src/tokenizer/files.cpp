@@ -16,6 +16,7 @@
 #include "trireme/base/io/file.hpp"
 #include "trireme/base/io/input_file.hpp"
 #include "trireme/huggingface/hub.hpp"
+#include "trireme/tokenizer/library.hpp"
 #include "trireme/tokenizer/tokenizer.hpp"
 
 namespace trireme::tokenizer {
@@ -28,7 +29,9 @@ constexpr std::int64_t most_bytes = std::int64_t{256} << 20;
 constexpr std::string_view sentencepiece = "spm:";
 constexpr std::string_view huggingface = "hf:";
 constexpr const char* recorded = "trireme_tokenizer";  ///< key of tokenizer_config.json: the spec, its path beside it
+constexpr const char* recorded_library = "trireme_tokenizer_library";  ///< key of the same file: `library_of`
 constexpr const char* config_name = "tokenizer_config.json";
+constexpr const char* chat_template = "chat_template.jinja";
 
 /// The part before the path, "spm:" or "hf:"; "" of a tokenizer without files.
 std::string_view scheme_of(std::string_view spec) {
@@ -102,15 +105,45 @@ std::map<std::string, std::string> byte_files() {
   return {{"tokenizer.json", json.dump() + "\n"}, {config_name, config.dump(2) + "\n"}};
 }
 
-/// A SentencePiece model as the files of transformers.
+/// tokenizer_config.json in the folder of `path`; an empty object where there is none, or it cannot be parsed.
+Json config_beside(const std::string& path) {
+  const std::string file = (fs::path(path).parent_path() / config_name).string();
+  if (io::status_of(file).kind != io::PathKind::file) return Json::object();
+  const Json given = io::parse_or_discard(read(file, "tokenizer"));
+  return given.is_object() ? given : Json::object();
+}
+
+/// Adds chat_template.jinja and additional_chat_templates/ in the folder of `path`.
+void add_chat_templates(const std::string& path, std::map<std::string, std::string>& files) {
+  const fs::path folder = fs::path(path).parent_path();
+  if (const std::string file = (folder / chat_template).string(); io::status_of(file).kind == io::PathKind::file)
+    files[chat_template] = read(file, "chat template");
+  const fs::path templates = folder / "additional_chat_templates";
+  std::error_code error;
+  for (const fs::path& entry : io::entries_of(templates.string(), error))
+    if (entry.extension() == ".jinja" && io::status_of(entry.string()).kind == io::PathKind::file)
+      files["additional_chat_templates/" + entry.filename().string()] = read(entry.string(), "chat template");
+  if (error && error != std::errc::no_such_file_or_directory && error != std::errc::not_a_directory)
+    io::cannot_read(templates.string(), "be read", error.value());
+}
+
+/// A SentencePiece model as the files of transformers, with the chat templates in its folder.
 std::map<std::string, std::string> sentencepiece_files(const std::string& path) {
   const auto tokenizer = make_tokenizer(std::string(sentencepiece) + path);
   const ConfigBeside beside = read_config_beside(path, {});
-  return sentencepiece_export_files(path, read(path, "SentencePiece model"),
-                                    {.bos = tokenizer->bos_token(),
-                                     .adds_bos = !tokenizer->document_begin().empty(),
-                                     .end = tokenizer->document_end(),
-                                     .splits_specials = beside.split_specials.value_or(beside.file.empty())});
+  auto files = sentencepiece_export_files(path, read(path, "SentencePiece model"),
+                                          {.bos = tokenizer->bos_token(),
+                                           .adds_bos = !tokenizer->document_begin().empty(),
+                                           .end = tokenizer->document_end(),
+                                           .splits_specials = beside.split_specials.value_or(beside.file.empty())});
+  const Json given = config_beside(path);
+  if (const auto chat = given.find("chat_template"); chat != given.end() && !chat->is_null()) {
+    Json config = Json::parse(files.at(config_name));
+    config["chat_template"] = *chat;
+    files[config_name] = config.dump(2) + "\n";
+  }
+  add_chat_templates(path, files);
+  return files;
 }
 
 /// What transformers 4 refuses of a tokenizer_config.json that transformers 5 wrote, in the form that both read.
@@ -156,23 +189,12 @@ void write_marks(const std::string& path, Json& config) {
 std::map<std::string, std::string> huggingface_files(const std::string& path) {
   std::map<std::string, std::string> files{{"tokenizer.json", read(path, "tokenizer")}};
   require_tokenizer(path, files["tokenizer.json"]);
-  const fs::path templates = fs::path(path).parent_path() / "additional_chat_templates";
-  std::error_code error;
-  for (const fs::path& entry : io::entries_of(templates.string(), error))
-    if (entry.extension() == ".jinja" && io::status_of(entry.string()).kind == io::PathKind::file)
-      files["additional_chat_templates/" + entry.filename().string()] = read(entry.string(), "chat template");
-  if (error && error != std::errc::no_such_file_or_directory && error != std::errc::not_a_directory)
-    io::cannot_read(templates.string(), "be read", error.value());
-  Json config = Json::object();
-  for (const char* name : {"special_tokens_map.json", "added_tokens.json", "chat_template.jinja", config_name}) {
+  add_chat_templates(path, files);
+  for (const char* name : {"special_tokens_map.json", "added_tokens.json"}) {
     const std::string beside = (fs::path(path).parent_path() / name).string();
-    if (io::status_of(beside).kind != io::PathKind::file) continue;
-    const std::string text = read(beside, "tokenizer");
-    if (name != config_name)
-      files[name] = text;
-    else if (const Json given = io::parse_or_discard(text); given.is_object())
-      config = given;
+    if (io::status_of(beside).kind == io::PathKind::file) files[name] = read(beside, "tokenizer");
   }
+  Json config = config_beside(path);
   write_for_both(config);
   write_marks(path, config);
   config[recorded] = "hf:tokenizer.json";
@@ -182,13 +204,17 @@ std::map<std::string, std::string> huggingface_files(const std::string& path) {
 
 }  // namespace
 
-std::map<std::string, std::string> export_files(const std::string& spec) {
+std::map<std::string, std::string> export_files(const std::string& spec, const std::string& library) {
   if (spec.empty()) return {};
   if (spec == "bytes") return byte_files();
+  const bool spm = spec.starts_with(sentencepiece);
+  if (!spm && !spec.starts_with(huggingface)) unknown_spec(spec);
   const std::string path = path_of_spec(spec);
-  if (spec.starts_with(sentencepiece)) return sentencepiece_files(path);
-  if (spec.starts_with(huggingface)) return huggingface_files(path);
-  unknown_spec(spec);
+  auto files = spm ? sentencepiece_files(path) : huggingface_files(path);
+  Json config = Json::parse(files.at(config_name));
+  config[recorded_library] = library.empty() ? library_of(spec) : library;
+  files[config_name] = config.dump(2) + "\n";
+  return files;
 }
 
 std::string path_of_spec(const std::string& spec) {
@@ -241,8 +267,18 @@ std::string absolute_spec(const std::string& spec) {
   return scheme.empty() ? spec : std::string(scheme) + fs::absolute(path_of_spec(spec)).lexically_normal().string();
 }
 
-std::string fingerprint(const std::string& spec) {
-  return scheme_of(spec).empty() ? "" : fmt::format("{:016x}", fnv1a(read(path_of_spec(spec), "tokenizer")));
+std::string library_in_directory(const std::string& directory) {
+  const Json config = config_beside((fs::path(directory) / config_name).string());
+  const auto library = config.find(recorded_library);
+  return library != config.end() && library->is_string() ? library->get<std::string>() : "";
+}
+
+std::string fingerprint(const std::string& spec) { return make_tokenizer(spec)->definition(); }
+
+bool has_fingerprint(const std::string& spec, const std::string& saved) {
+  constexpr std::size_t digits_of_earlier_builds = 16;
+  if (saved.size() != digits_of_earlier_builds) return fingerprint(spec) == saved;
+  return fmt::format("{:016x}", fnv1a(read(path_of_spec(spec), "tokenizer"))) == saved;
 }
 
 }  // namespace trireme::tokenizer

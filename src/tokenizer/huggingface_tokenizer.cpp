@@ -11,6 +11,7 @@
 
 #include "base/io/json.hpp"
 #include "tokenizer/config_beside.hpp"
+#include "tokenizer/definition.hpp"
 #include "tokenizer/hf/pipeline.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/base/io/input_file.hpp"
@@ -102,6 +103,7 @@ class HuggingFaceTokenizer final : public Tokenizer {
       : pipeline_(make_pipeline(files)), document_end_(find_document_end(files.path, pipeline_, files.beside)) {
     if (const std::int32_t id = pipeline_.id(files.beside.bos); id >= 0 && !files.beside.bos.empty()) bos_ = id;
     warn_of_marks(files.beside);
+    definition_ = definition_of(canonical_text(files.json, pipeline_.added_tokens()), document_begin(), document_end_);
   }
 
   std::vector<std::int32_t> encode(std::string_view text) const override { return pipeline_.encode(text); }
@@ -114,6 +116,7 @@ class HuggingFaceTokenizer final : public Tokenizer {
   std::int32_t document_end() const override { return document_end_; }
   std::optional<std::int32_t> bos_token() const override { return bos_; }
   bool puts_end() const override { return !pipeline_.frame().after.empty(); }
+  std::string definition() const override { return definition_; }
   std::vector<std::string> warnings() const override { return warnings_; }
 
  private:
@@ -156,6 +159,7 @@ class HuggingFaceTokenizer final : public Tokenizer {
   const hf::Pipeline pipeline_;
   const std::int32_t document_end_;
   std::optional<std::int32_t> bos_;
+  std::string definition_;
 };
 
 }  // namespace

@@ -3,6 +3,7 @@
 
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <pcre2.h>
 #include <utf8proc.h>
 
@@ -87,8 +88,30 @@ std::string vocabulary_fingerprint(const Tokenizer& tokenizer) {
   return hash.hex();
 }
 
+std::string difference(const std::string& known_spec, const Tokenizer& known, const std::string& other_spec,
+                       const Tokenizer& other) {
+  if (other.vocab_size() != known.vocab_size())
+    return fmt::format("has {} ids instead of {}", other.vocab_size(), known.vocab_size());
+  if (other.document_begin() != known.document_begin())
+    return fmt::format("puts the tokens [{}] before a text instead of [{}]", fmt::join(other.document_begin(), ", "),
+                       fmt::join(known.document_begin(), ", "));
+  if (other.document_end() != known.document_end())
+    return fmt::format("ends documents with token {} instead of {}", other.document_end(), known.document_end());
+  const auto scheme = [](const std::string& spec) { return spec.substr(0, spec.find(':')); };
+  const bool alike = scheme(known_spec) == scheme(other_spec);
+  // Names of special tokens at its end are text for one scheme and tokens for another.
+  const std::string_view text = alike ? fixed_text : fixed_text.substr(0, fixed_text.find("</s>"));
+  if (other.encode(text) != known.encode(text)) return "encodes text to other ids";
+  if (!alike || other.definition() == known.definition()) return "";
+  return vocabulary_fingerprint(other) != vocabulary_fingerprint(known) ? "has other tokens"
+                                                                        : "has other merges, scores or rules of text";
+}
+
 Identity identity_of(const std::string& spec, const Tokenizer& tokenizer) {
-  return {.spec = spec, .fingerprint = vocabulary_fingerprint(tokenizer), .library = library_of(spec)};
+  return {.spec = spec,
+          .fingerprint = vocabulary_fingerprint(tokenizer),
+          .definition = tokenizer.definition(),
+          .library = library_of(spec)};
 }
 
 }  // namespace trireme::tokenizer

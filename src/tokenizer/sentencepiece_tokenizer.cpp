@@ -10,6 +10,7 @@
 #include <optional>
 
 #include "tokenizer/config_beside.hpp"
+#include "tokenizer/definition.hpp"
 #include "tokenizer/model/vocabulary.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/base/io/input_file.hpp"
@@ -56,6 +57,7 @@ class SentencePieceTokenizer final : public Tokenizer {
     }
     read_beside(file.name(), read_config_beside(path, {}));
     keeps_white_space_ = !encode("\n").empty();
+    definition_ = definition_of(model, document_begin(), end_);
   }
 
   std::vector<std::int32_t> encode(std::string_view text) const override {
@@ -89,6 +91,7 @@ class SentencePieceTokenizer final : public Tokenizer {
   }
   std::int32_t document_end() const override { return end_; }
   std::optional<std::int32_t> bos_token() const override { return bos_; }
+  std::string definition() const override { return definition_; }
   std::vector<std::string> warnings() const override { return warnings_; }
 
  private:
@@ -127,6 +130,7 @@ class SentencePieceTokenizer final : public Tokenizer {
 
   std::optional<std::int32_t> bos_;
   std::int32_t end_ = 0;
+  std::string definition_;
   bool adds_bos_ = false;
   std::vector<std::string> warnings_;
   sentencepiece::SentencePieceProcessor processor_;

@@ -32,6 +32,7 @@
 #include "trireme/planner/pipeline.hpp"
 #include "trireme/planner/time/predict.hpp"
 #include "trireme/supervise/start_signals.hpp"
+#include "trireme/tokenizer/identity.hpp"
 #include "trireme/tokenizer/tokenizer.hpp"
 #include "trireme/train/save/checkpointing.hpp"
 #include "trireme/train/save/output_directory.hpp"
@@ -67,13 +68,42 @@ void check_tokens(const std::vector<data::Dataset>& datasets, const std::string&
     }
 }
 
+/// The tokenizer that model.from holds or names; "" where it has none, or none that can be read here.
+std::string tokenizer_of_model(const std::string& from) {
+  if (from.empty()) return "";
+  const std::string spec = checkpoint::Weights::open(from).generation().tokenizer;
+  try {
+    if (!spec.empty()) (void)tokenizer::make_tokenizer(spec);
+    return spec;
+  } catch (const DataError& error) {
+    log::warning(fmt::format("the tokenizer of {} cannot be read, so that data.train is not compared with it: {}", from,
+                             error.what()));
+    return "";
+  }
+}
+
+/// Warns where data.tokenizer gives other ids than that of the model that training begins from.
+void compare_with_model(const config::RunConfig& config, const tokenizer::Tokenizer& tokenizer) {
+  const std::string known = tokenizer_of_model(config.model.from);
+  if (known.empty() || known == config.data.tokenizer) return;
+  const std::string differs =
+      tokenizer::difference(known, *tokenizer::make_tokenizer(known), config.data.tokenizer, tokenizer);
+  if (!differs.empty())
+    log::warning(fmt::format("data.tokenizer = {} {}, but {} was trained with {}: its embeddings are of other tokens",
+                             config.data.tokenizer, differs, config.model.from, known));
+}
+
 void check_data(const config::RunConfig& config) {
   const config::Data& data = config.data;
   std::int64_t ids = std::numeric_limits<std::int64_t>::max();
   std::unique_ptr<tokenizer::Tokenizer> tokenizer;
+  const std::string spec = data.tokenizer.empty() ? tokenizer_of_model(config.model.from) : data.tokenizer;
+  const std::string described =
+      data.tokenizer.empty() ? fmt::format("that of model.from is {}", spec) : "data.tokenizer is " + spec;
+  if (!spec.empty()) tokenizer = tokenizer::make_tokenizer(spec);
   if (!data.tokenizer.empty()) {
-    tokenizer = tokenizer::make_tokenizer(data.tokenizer);
     ids = tokenizer->vocab_size();
+    if (data.check_tokenizer) compare_with_model(config, *tokenizer);
   }
   const auto train = data::open_datasets(data.train, data.weighted, data.format, data.seq_len, config.model.vocab_size);
   if (config.device.cuda_graphs && std::ranges::any_of(train, &data::Dataset::masked))
@@ -83,10 +113,11 @@ void check_data(const config::RunConfig& config) {
   const auto check = [&](const std::vector<data::Dataset>& datasets) {
     data::require_document_ends(data, datasets);
     check_tokens(datasets, data.tokenizer, ids);
-    if (tokenizer && data.check_tokenizer)
-      data::require_tokenizer(datasets, *tokenizer, "data.tokenizer is " + data.tokenizer,
+    if (tokenizer && data.check_tokenizer) {
+      data::require_tokenizer(datasets, *tokenizer, described,
                               "set data.tokenizer to the file's, tokenize again, or set data.check_tokenizer = false");
-    if (tokenizer) data::warn_of_other_libraries(datasets, data.tokenizer);
+      data::warn_of_other_ids(datasets, spec, *tokenizer);
+    }
     if (data.document_mask) data::warn_of_document_ends(datasets, data.document_end);
   };
   check(train);

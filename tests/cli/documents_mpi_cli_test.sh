@@ -82,6 +82,28 @@ python3 -c 'import json, shutil; shutil.copytree("chat", "again"); f = "again/to
 program train run.toml --set data.train=both.bin --set data.tokenizer=hf:again --set data.seq_len=8 --set run.output=again_out --set train.steps=1
 expect_done
 
+# The same vocabulary with other rules, or another token before documents, is a warning.
+python3 - <<'PYTHON'
+import json, shutil
+for name, key, value in (
+    ("rules", "normalizer", {"type": "Replace", "pattern": {"String": "\u0004"}, "content": "a"}),
+    ("begins", "post_processor", {"type": "BertProcessing", "cls": ["a", 3], "sep": ["b", 4]}),
+):
+    shutil.copytree("chat", name)
+    tokenizer = json.load(open("chat/tokenizer.json"))
+    tokenizer[key] = value
+    json.dump(tokenizer, open(f"{name}/tokenizer.json", "w"))
+PYTHON
+for name in rules begins; do
+  program train run.toml --set data.train=both.bin --set data.tokenizer=hf:$name --set data.seq_len=8 --set run.output=of_$name --set train.steps=1
+  expect_done
+  cp err.txt $name.txt
+done
+grep -q 'both.bin was tokenized with hf:chat, whose merges, scores, added tokens or rules of text are not those of hf:rules' rules.txt ||
+  fail 'other rules of text are not noticed'
+grep -q 'both.bin was tokenized with hf:chat: its documents begin with token none, those of the tokenizer with 3' begins.txt ||
+  fail 'another first token is not noticed'
+
 # evaluate compares as train does; a run that does not compare is evaluated alike, unless --tokenizer is given.
 eval_of() { program evaluate "$1" --seq-len 8 --data both.bin "${@:2}"; }
 job 1 train run.toml --set data.train=both.bin --set data.tokenizer=hf:chat --set data.seq_len=8 --set run.output=chats \
@@ -91,6 +113,19 @@ eval_of chats/export
 expect_done
 eval_of chats/export --tokenizer hf:rot
 expect_end 3 'both.bin was tokenized with hf:chat' "the model's is hf:rot"
+# Training that begins from a model compares tokens with its tokenizer, and data.tokenizer, too.
+program tokenize --tokenizer hf:rot --field messages --chat chatml -o rot.bin both.jsonl
+expect_done
+from_chats=(run.toml --set model.from=chats/export --set data.train=rot.bin --set data.seq_len=8 --set train.steps=1)
+program train "${from_chats[@]}" --set data.tokenizer= --set run.output=none
+expect_end 3 'rot.bin was tokenized with hf:rot' 'that of model.from is hf:'
+program train "${from_chats[@]}" --set data.tokenizer=hf:rot --set run.output=from_chats
+expect_done
+grep -q 'data.tokenizer = hf:rot encodes text to other ids, but chats/export was trained with hf:' err.txt ||
+  fail 'a tokenizer other than that of model.from is not noticed'
+program train "${from_chats[@]}" --set data.train=both.bin --set data.tokenizer=hf:again --set run.output=from_chats_too
+expect_done
+! grep -q 'was trained with' err.txt || fail 'the same tokenizer in another format counts as another one'
 job 1 train run.toml --set data.train=both.bin --set data.tokenizer=hf:rot --set data.seq_len=8 --set run.output=rotated \
   --set data.check_tokenizer=false --set train.steps=1 --set run.export=end --set checkpoint.at_end=true
 expect_done

@@ -160,8 +160,11 @@ logits_of() {  # logits_of FILE TOKENIZER PROMPT
   expect_done
 }
 logits_of begun hf:begins 'the ship'
+grep -q -- '--tokenizer hf:begins puts the tokens \[256\] before a text instead of \[\], but again was trained with bytes' err.txt ||
+  fail 'no warning of a tokenizer that is not the model'"'"'s'
 logits_of written hf:plain '<|endoftext|>the ship'
 logits_of bare.logits hf:plain 'the ship'
+! grep -q 'was trained with' err.txt || fail 'a warning of a tokenizer that gives the same ids'
 cmp begun written || fail 'the prompt does not begin as a document does'
 ! cmp -s begun bare.logits || fail 'the mark of the beginning changes nothing'
 # An export says what begins and ends a document.
@@ -190,7 +193,34 @@ if command -v spm_train >/dev/null; then
   expect_done
   same_directory pieces-again pieces/export-step-00000002
   cmp pieces-again/tokenizer.model ship.model || fail 'an export lacks the tokenizer'
+  # Versions of the libraries that made the training data are compared with those here.
+  ! grep -q 'versions may give' err.txt || fail 'a warning of the same versions'
+  cp -r pieces-again elsewhere/of-others
+  sed -i 's/"trireme_tokenizer_library": .*/"trireme_tokenizer_library": "trireme 0.0.1, sentencepiece 0.0.9"/' elsewhere/of-others/tokenizer_config.json
+  program generate elsewhere/of-others --prompt 'the ship' --tokens 1
+  expect_done
+  grep -q 'of-others: the tokenizer of its training used sentencepiece 0.0.9, here [0-9.]*: versions may give other ids' err.txt ||
+    fail "other versions are not noticed: $(cat err.txt)"
+  program import elsewhere/of-others -o elsewhere/imported
+  expect_done
+  program generate elsewhere/imported --prompt 'the ship' --tokens 1
+  expect_done
+  grep -q 'sentencepiece 0.0.9, here' err.txt || fail 'a checkpoint loses the versions'
+  # Every file of the tokenizer that decides ids belongs to its fingerprint, other files do not.
+  echo '{"chat_template": "{{ x }}"}' >tokenizer_config.json
+  program generate $checkpoint_of_pieces --prompt 'the ship' --tokens 1
+  expect_done
+  echo '{"add_bos_token": true}' >tokenizer_config.json
+  program generate $checkpoint_of_pieces --prompt 'the ship' --tokens 1
+  expect_end 4 'has changed since it was saved' '--tokenizer'
+  program generate $checkpoint_of_pieces --prompt 'the ship' --tokens 1 --tokenizer spm:ship.model
+  expect_done
+  grep -q -- '--tokenizer spm:ship.model .*, but .* was trained with\|cannot be compared with' err.txt || fail 'a changed tokenizer is not noticed'
+  rm tokenizer_config.json
   cp ship.model moved.model
+  program generate $checkpoint_of_pieces --prompt 'the ship' --tokens 1 --tokenizer spm:moved.model
+  expect_done
+  ! grep -q -- '--tokenizer' err.txt || fail 'a warning of the same tokenizer elsewhere'
   echo >>ship.model
   program generate $checkpoint_of_pieces --prompt 'the ship' --tokens 12
   expect_end 4 'has changed since it was saved' '--tokenizer'

@@ -75,6 +75,7 @@ TEST(Sidecar, SaysWhatWasTokenizedAndHow) {
     EXPECT_EQ(json["document_end"], 256);
     EXPECT_EQ(json["tokenizer"]["spec"], "bytes");
     EXPECT_EQ(json["tokenizer"]["fingerprint"], tokenizer::vocabulary_fingerprint(*tokenizer::make_tokenizer("bytes")));
+    EXPECT_TRUE(json["tokenizer"]["definition"].is_null()) << "bytes have no files";
     EXPECT_THAT(std::string(json["tokenizer"]["library"]), HasSubstr("trireme "));
     EXPECT_EQ(json["options"], (nlohmann::json{{"field", "a"}, {"response", "b"}}));
     ASSERT_EQ(json["sources"].size(), 1);

@@ -9,6 +9,7 @@
 
 #include "data/spm_model.hpp"
 #include "trireme/base/error.hpp"
+#include "trireme/tokenizer/library.hpp"
 #include "trireme/tokenizer/tokenizer.hpp"
 
 namespace trireme::tokenizer {
@@ -68,10 +69,13 @@ TEST(TokenizerFiles, OfATokenizerJsonAreItAndWhatLiesBeside) {
   EXPECT_EQ(json::parse(files.at("tokenizer_config.json"))["eos_token"], "</s>");
   EXPECT_EQ(json::parse(files.at("tokenizer_config.json"))["trireme_tokenizer"], "hf:tokenizer.json");
   EXPECT_EQ(export_files("hf:" + path), files) << "by the directory's name";
+  EXPECT_EQ(fingerprint("hf:" + path), fingerprint("hf:" + path + "/tokenizer.json"));
+  EXPECT_EQ(library_in_directory(write(dir, files)), library_of("hf:"));
+  EXPECT_EQ(json::parse(export_files("hf:" + path, "pcre2 1").at("tokenizer_config.json"))["trireme_tokenizer_library"],
+            "pcre2 1");
   const std::string deep = std::string(1'000'000, '[') + std::string(1'000'000, ']');
   (void)write(dir, {{"tokenizer_config.json", R"({"eos_token": )" + deep + "}"}});
   EXPECT_FALSE(json::parse(export_files("hf:" + path).at("tokenizer_config.json")).contains("eos_token"));
-  EXPECT_EQ(fingerprint("hf:" + path), fingerprint("hf:" + path + "/tokenizer.json"));
 }
 
 TEST(TokenizerFiles, AreOfTheFormThatTransformers4ReadsToo) {
@@ -108,13 +112,96 @@ TEST(TokenizerFiles, AreNoFilesThatAreNoTokenizer) {
   }
 }
 
-TEST(TokenizerFiles, AreToldApartByTheirContents) {
+/// A byte-pair tokenizer with two merges, a normalizer and an added token, and the other files of its folder.
+struct Small {
+  json file = json::parse(R"({"version": "1.0", "truncation": null,
+    "added_tokens": [{"id": 6, "content": "<x>", "special": true, "lstrip": false, "rstrip": false,
+                      "single_word": false, "normalized": false}],
+    "normalizer": {"type": "NFC"}, "pre_tokenizer": {"type": "Split", "pattern": {"String": " "}, "behavior": "Isolated",
+                                                     "invert": false},
+    "post_processor": null,
+    "model": {"type": "BPE", "dropout": null, "vocab": {"a": 0, "b": 1, "c": 2, "ab": 3, "bc": 4, "</s>": 5},
+              "merges": ["a b", "b c"]}})");
+  json config = json::parse(R"({"eos_token": "</s>"})");
+  json map = json::object(), added = json::object();
+
+  [[nodiscard]] std::string fingerprint(const data::test::TemporaryDirectory& dir) const {
+    return tokenizer::fingerprint("hf:" + write(dir, {{"tokenizer.json", file.dump(1)},
+                                                      {"tokenizer_config.json", config.dump()},
+                                                      {"special_tokens_map.json", map.dump()},
+                                                      {"added_tokens.json", added.dump()}}));
+  }
+};
+
+TEST(TokenizerFiles, ThatDecideIdsChangeTheFingerprint) {
   const data::test::TemporaryDirectory dir;
-  const std::string one = write(dir, {{"tokenizer.model", "x"}}) + "/tokenizer.model";
-  const std::string before = fingerprint("spm:" + one);
-  EXPECT_EQ(before.size(), 16U);
-  data::test::write_file(one, "y");
-  EXPECT_NE(fingerprint("spm:" + one), before);
+  const std::string before = Small().fingerprint(dir);
+  EXPECT_EQ(before.size(), 32U);
+  const std::vector<std::pair<const char*, void (*)(Small&)>> changes{
+      {"order of merges",
+       [](Small& x) {
+         x.file["model"]["merges"] = {"b c", "a b"};
+       }},
+      {"a token's id", [](Small& x) { std::swap(x.file["model"]["vocab"]["a"], x.file["model"]["vocab"]["c"]); }},
+      {"an option of the model", [](Small& x) { x.file["model"]["ignore_merges"] = true; }},
+      {"normalizer", [](Small& x) { x.file["normalizer"]["type"] = "NFKC"; }},
+      {"pre-tokenizer", [](Small& x) { x.file["pre_tokenizer"]["pattern"]["String"] = "c"; }},
+      {"inverted pattern", [](Small& x) { x.file["pre_tokenizer"]["invert"] = true; }},
+      {"flag of an added token", [](Small& x) { x.file["added_tokens"][0]["rstrip"] = true; }},
+      {"post-processor",
+       [](Small& x) {
+         x.file["post_processor"] = {{"type", "BertProcessing"}, {"cls", {"a", 0}}, {"sep", {"</s>", 5}}};
+       }},
+      {"eos_token", [](Small& x) { x.config["eos_token"] = "c"; }},
+      {"additional_special_tokens", [](Small& x) { x.config["additional_special_tokens"] = {"<y>"}; }},
+      {"added_tokens_decoder",
+       [](Small& x) {
+         x.config["added_tokens_decoder"]["7"] = {{"content", "<y>"}, {"lstrip", true}};
+       }},
+      {"special_tokens_map.json", [](Small& x) { x.map["eos_token"] = "ab"; }},
+      {"added_tokens.json", [](Small& x) { x.added["<y>"] = 7; }}};
+  for (const auto& [what, change] : changes) {
+    Small other;
+    change(other);
+    EXPECT_NE(other.fingerprint(dir), before) << what;
+  }
+}
+
+TEST(TokenizerFiles, ThatDecideNoIdsKeepTheFingerprint) {
+  const data::test::TemporaryDirectory dir;
+  const std::string before = Small().fingerprint(dir);
+  const std::vector<std::pair<const char*, void (*)(Small&)>> changes{
+      {"merges as pairs",
+       [](Small& x) {
+         x.file["model"]["merges"] = json::array({json::array({"a", "b"}), json::array({"b", "c"})});
+       }},
+      {"options that are off",
+       [](Small& x) {
+         x.file["model"].update({{"fuse_unk", false}, {"continuing_subword_prefix", ""}, {"unk_token", nullptr}});
+         x.file["model"].erase("type");
+       }},
+      {"padding",
+       [](Small& x) {
+         x.file["padding"] = {{"strategy", "BatchLongest"}};
+       }},
+      {"decoder",
+       [](Small& x) {
+         x.file["decoder"] = {{"type", "Fuse"}};
+       }},
+      {"chat template", [](Small& x) { x.config["chat_template"] = "{{ x }}"; }},
+      {"a pad token that is known", [](Small& x) { x.map["pad_token"] = "<x>"; }}};
+  for (const auto& [what, change] : changes) {
+    Small other;
+    change(other);
+    EXPECT_EQ(other.fingerprint(dir), before) << what;
+  }
+  // Fingerprints of earlier builds are those of the main file alone.
+  const std::string spec = "hf:" + (dir / "exported");
+  EXPECT_TRUE(has_fingerprint(spec, fingerprint(spec)));
+  data::test::write_file(dir / "exported/tokenizer.json", R"({"model": {"vocab": {"</s>": 0}, "merges": []}})");
+  EXPECT_TRUE(has_fingerprint(spec, "5684ed56151cadbe"));
+  EXPECT_FALSE(has_fingerprint(spec, "5684ed56151cadb0"));
+  EXPECT_FALSE(has_fingerprint(spec, before));
   EXPECT_EQ(fingerprint("bytes"), "");
   EXPECT_EQ(absolute_spec("bytes"), "bytes");
   EXPECT_EQ(absolute_spec("spm:a/../b.model"), "spm:" + (std::filesystem::current_path() / "b.model").string());
@@ -141,12 +228,26 @@ TEST_F(SentencePieceFiles, HoldTheModelAndItsPieces) {
     EXPECT_EQ(fingerprint(spec_in_directory(path)), fingerprint(spec));
     const std::string text = data::test::ship_text();
     EXPECT_EQ(make_tokenizer(spec_in_directory(path))->encode(text), tokenizer->encode(text));
+    EXPECT_FALSE(files.contains("chat_template.jinja"));
+    data::test::write_file(dir / "tokenizer_config.json",
+                           R"({"eos_token": "</s>", "chat_template": "{{ messages }}", "add_bos_token": true})");
+    const std::string with_bos = fingerprint(spec);
+    EXPECT_NE(with_bos, fingerprint(spec_in_directory(path)));
+    data::test::write_file(dir / "chat_template.jinja", "{{ bos_token }}");
+    std::filesystem::create_directory(dir / "additional_chat_templates");
+    data::test::write_file(dir / "additional_chat_templates/rag.jinja", "{{ x }}");
+    EXPECT_EQ(fingerprint(spec), with_bos);
+    const auto chats = export_files(spec);
+    EXPECT_EQ(json::parse(chats.at("tokenizer_config.json"))["chat_template"], "{{ messages }}");
+    EXPECT_EQ(json::parse(chats.at("tokenizer_config.json"))["add_bos_token"], true);
+    EXPECT_EQ(chats.at("chat_template.jinja"), "{{ bos_token }}");
+    EXPECT_EQ(chats.at("additional_chat_templates/rag.jinja"), "{{ x }}");
   }
 }
 
 /// tokenizer.json is read as the `tokenizers` package reads it.
 TEST_F(SentencePieceFiles, GiveTheIdsOfTheModelAroundUserDefinedSymbols) {
-  for (const std::string kind : {"bpe"})
+  for (const std::string kind : {"bpe", "unigram"})
     for (const std::string blanks : {"true", "false"}) {
       const data::test::TemporaryDirectory dir;
       const std::string spec =

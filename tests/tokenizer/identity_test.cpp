@@ -9,6 +9,7 @@
 #include "support/temporary_directory.hpp"
 #include "trireme/base/build_info.hpp"
 #include "trireme/base/sha256.hpp"
+#include "trireme/tokenizer/files.hpp"
 #include "trireme/tokenizer/library.hpp"
 
 namespace trireme::tokenizer::identity_test {
@@ -61,6 +62,28 @@ TEST(VocabularyFingerprint, BeginsWithThePiecesBehindTheirLengths) {
 
 TEST(VocabularyFingerprint, DoesNotChangeWithVersionsOfTheProgram) {
   EXPECT_EQ(fingerprint_of("bytes"), "1144dca2b7a761bb71b406d90bfc5231ff43b9531c599cb8f52512e2dcd687f8");
+}
+
+TEST(Difference, OfTwoTokenizersIsInTheIdsOfText) {
+  const TemporaryDirectory dir;
+  const auto differs = [&](const std::string& known, const std::string& other) {
+    return difference(known, *make_tokenizer(known), other, *make_tokenizer(other));
+  };
+  const std::string one = write_letters(dir, "a", "abt");
+  EXPECT_EQ(differs(one, write_letters(dir, "b", "abt", "  ")), "");
+  EXPECT_EQ(differs(one, "bytes"), "has 257 ids instead of 4");
+  EXPECT_EQ(differs(one, write_letters(dir, "c", "bat")), "encodes text to other ids");
+  EXPECT_EQ(differs(one, write_letters(dir, "d", "abQ")), "encodes text to other ids");
+  EXPECT_EQ(differs(write_letters(dir, "e", "QW"), write_letters(dir, "f", "WQ")), "has other tokens");
+  const std::string other_end = write_letters(dir, "g", "abt");
+  std::ofstream(dir / "g/tokenizer_config.json") << R"({"eos_token": "a"})";
+  EXPECT_EQ(differs(one, other_end), "ends documents with token 1 instead of 0");
+  const std::string replaces = R"({"type":"Replace","pattern":{"String":"\u0004"},"content":"a"})";
+  EXPECT_EQ(differs(one, write_letters(dir, "h", "abt", "", replaces)), "has other merges, scores or rules of text");
+  // Bytes and the tokenizer.json that an export has of them.
+  std::filesystem::create_directory(dir / "bytes");
+  for (const auto& [name, text] : export_files("bytes")) std::ofstream(dir / ("bytes/" + name)) << text;
+  EXPECT_EQ(differs("bytes", "hf:" + (dir / "bytes")), "");
 }
 
 TEST(Libraries, OtherVersionsOfWhatComputesIdsAreNamed) {

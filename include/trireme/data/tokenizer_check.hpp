@@ -14,8 +14,10 @@ namespace trireme::data {
 void require_tokenizer(std::span<const Dataset> datasets, const tokenizer::Tokenizer& tokenizer,
                        const std::string& described, const std::string& remedy);
 
-/// Warns of files whose sidecar was written with other versions of the libraries that compute the ids of `spec`: text
-/// with two tokenizations of the same score may have other ids.
-void warn_of_other_libraries(std::span<const Dataset> datasets, const std::string& spec);
+/// Warns of files whose sidecar has the vocabulary of `tokenizer`, made from `spec`, but possibly other ids: other
+/// first or last tokens of documents, other merges or rules of text, or other versions of libraries, by which text with
+/// two tokenizations of the same score may have other ids.
+void warn_of_other_ids(std::span<const Dataset> datasets, const std::string& spec,
+                       const tokenizer::Tokenizer& tokenizer);
 
 }  // namespace trireme::data

@@ -129,7 +129,8 @@ struct HfWriteOptions {
   std::vector<std::int64_t> eos_token_ids;  ///< where generation stops
   std::string kept, kept_generation;        ///< HfConfig::kept of the model that training began from
   std::string tokenizer;                    ///< spec of the tokenizer that made the training data; empty: not known
-  std::string tokenizer_fingerprint;        ///< of its file
+  std::string tokenizer_fingerprint;        ///< of its files
+  std::string tokenizer_library;            ///< versions of the libraries that compute its ids; empty: not known
   std::map<std::string, std::string> tokenizer_files;  ///< written with the weights: text by name
 };
 

@@ -8,8 +8,9 @@
 namespace trireme::tokenizer {
 
 /// The files, by name, from which transformers' AutoTokenizer loads the tokenizer `spec`, and from which
-/// `spec_in_directory` finds it again; none for "". Throws as `make_tokenizer`.
-[[nodiscard]] std::map<std::string, std::string> export_files(const std::string& spec);
+/// `spec_in_directory` finds it again; none for "". library: `library_of` where it made the training data; "": here.
+/// Throws as `make_tokenizer`.
+[[nodiscard]] std::map<std::string, std::string> export_files(const std::string& spec, const std::string& library = "");
 
 /// The `spec` of the tokenizer in a Hugging Face directory: what an export recorded, or else its tokenizer.json or its
 /// SentencePiece model; "" when there is none.
@@ -25,8 +26,14 @@ namespace trireme::tokenizer {
 /// Throws ConfigError: `spec` is not known, and what it may have meant.
 [[noreturn]] void unknown_spec(const std::string& spec);
 
-/// 16 hexadecimal digits that change with the contents of the file of `spec`; "" when it has none. Throws DataError
-/// when the file cannot be read.
+/// Tokenizer::definition of `spec`; "" when it has no files. Throws as `make_tokenizer`.
 [[nodiscard]] std::string fingerprint(const std::string& spec);
+
+/// Whether the files of `spec` give the ids that they gave when `saved` was its fingerprint; of earlier builds, whose
+/// fingerprints have 16 digits, whether its main file is the same. Throws as `make_tokenizer`.
+[[nodiscard]] bool has_fingerprint(const std::string& spec, const std::string& saved);
+
+/// Tokenizer library versions that a Hugging Face directory records (`library_of`); "" where it records none.
+[[nodiscard]] std::string library_in_directory(const std::string& directory);
 
 }  // namespace trireme::tokenizer

@@ -11,6 +11,7 @@ namespace trireme::tokenizer {
 struct Identity {
   std::string spec;         ///< as it was given: "hf:tokenizer.json"
   std::string fingerprint;  ///< vocabulary_fingerprint
+  std::string definition;   ///< Tokenizer::definition; of sidecars of earlier builds empty
   std::string library;      ///< name and version of the code that computes the ids
 };
 
@@ -18,6 +19,12 @@ struct Identity {
 /// of the ids (little-endian int32) of a fixed text: 64 hexadecimal digits. Two tokenizers with the same fingerprint
 /// give the same ids, also where their files differ in format or white space.
 [[nodiscard]] std::string vocabulary_fingerprint(const Tokenizer& tokenizer);
+
+/// How `other` differs from `known` in the ids of text: "has 12 ids instead of 10"; "" where it gives the same ones.
+/// Pieces and the rules by which text is split count between tokenizers of one scheme ("hf:" or "spm:"), and otherwise
+/// the ids of a fixed text.
+[[nodiscard]] std::string difference(const std::string& known_spec, const Tokenizer& known,
+                                     const std::string& other_spec, const Tokenizer& other);
 
 /// Identity of `tokenizer`, which was made from `spec`.
 [[nodiscard]] Identity identity_of(const std::string& spec, const Tokenizer& tokenizer);

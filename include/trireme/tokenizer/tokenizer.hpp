@@ -35,6 +35,9 @@ class Tokenizer {
   [[nodiscard]] virtual std::optional<std::int32_t> bos_token() const { return std::nullopt; }
   /// Whether transformers puts `document_end` behind a text, as the tokenizer's files have it.
   [[nodiscard]] virtual bool puts_end() const { return false; }
+  /// 32 hexadecimal digits that change with everything in the tokenizer's files that decides ids, the first and last
+  /// tokens of documents included, but not with how the files are written. Empty: there are none.
+  [[nodiscard]] virtual std::string definition() const { return ""; }
   /// Doubts about the tokenizer's files, where other programs may give other ids; to be logged once.
   [[nodiscard]] virtual std::vector<std::string> warnings() const { return {}; }
   /// The id that ends every document.

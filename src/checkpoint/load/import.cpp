@@ -13,6 +13,8 @@
 #include "trireme/base/log.hpp"
 #include "trireme/checkpoint/load/weights.hpp"
 #include "trireme/checkpoint/model_metadata.hpp"
+#include "trireme/tokenizer/files.hpp"
+#include "trireme/tokenizer/library.hpp"
 
 namespace trireme::checkpoint {
 namespace {
@@ -73,6 +75,17 @@ class Blocks {
   std::set<std::string> warned_;  ///< parameters
 };
 
+/// With the fingerprint and the libraries of the tokenizer, where it can be read here.
+huggingface::HfWriteOptions with_fingerprint(huggingface::HfWriteOptions options) {
+  if (options.tokenizer.empty() || !options.tokenizer_fingerprint.empty()) return options;
+  try {
+    options.tokenizer_fingerprint = tokenizer::fingerprint(options.tokenizer);
+    if (options.tokenizer_library.empty()) options.tokenizer_library = tokenizer::library_of(options.tokenizer);
+  } catch (const DataError&) {  // of a kind that is not supported: refused where it is used
+  }
+  return options;
+}
+
 }  // namespace
 
 Saved import_weights(const mpi::Communicator& alone, const Weights& from, const std::string& path) {
@@ -84,7 +97,7 @@ Saved import_weights(const mpi::Communicator& alone, const Weights& from, const 
   from.check(model);
   Blocks blocks(from, model);
   State state;
-  state.generation = generation_metadata(from.generation());
+  state.generation = generation_metadata(with_fingerprint(from.generation()));
   const fs::path whole = fs::absolute(path).lexically_normal();
   const fs::path target = whole.has_filename() ? whole : whole.parent_path();
   return save(alone, blocks.shards(), state,

@@ -77,6 +77,7 @@ Weights Weights::open(const std::string& path) {
   weights.generation_.kept = config.kept;
   weights.generation_.kept_generation = config.kept_generation;
   weights.generation_.tokenizer = tokenizer::absolute_spec(tokenizer::spec_in_directory(path));
+  weights.generation_.tokenizer_library = tokenizer::library_in_directory(path);
   return weights;
 }
 
@@ -100,13 +101,16 @@ std::string Weights::tokenizer() const {
                     path_));
   if (generation_.tokenizer_fingerprint.empty()) return spec;
   try {
-    if (tokenizer::fingerprint(spec) == generation_.tokenizer_fingerprint) return spec;
+    if (tokenizer::has_fingerprint(spec, generation_.tokenizer_fingerprint)) return spec;
   } catch (const DataError& error) {
     throw CheckpointError(
-        fmt::format("{}: its tokenizer cannot be read: {}; give it by --tokenizer", path_, error.what()));
+        fmt::format("{}: its tokenizer cannot be read, or has changed since it was saved: {}; give it by --tokenizer",
+                    path_, error.what()));
   }
-  throw CheckpointError(fmt::format(
-      "{}: its tokenizer {} has changed since it was saved; give the original one by --tokenizer", path_, spec));
+  throw CheckpointError(
+      fmt::format("{}: its tokenizer {}, or a file in its folder, has changed since it was saved; give the original "
+                  "one by --tokenizer",
+                  path_, spec));
 }
 
 void Weights::check(const model::Model& model) const {

@@ -7,9 +7,13 @@
 
 #include "trireme/base/error.hpp"
 #include "trireme/base/log.hpp"
+#include "trireme/base/text.hpp"
 #include "trireme/checkpoint/load/first_parameters.hpp"
 #include "trireme/config/names.hpp"
 #include "trireme/mpi/collective_try.hpp"
+#include "trireme/tokenizer/files.hpp"
+#include "trireme/tokenizer/identity.hpp"
+#include "trireme/tokenizer/library.hpp"
 #include "trireme/train/save/checkpointing.hpp"
 #include "trireme/train/setup/compute_device.hpp"
 
@@ -36,19 +40,39 @@ bool knows_tokenizer(const ModelArguments& arguments, const checkpoint::Weights&
   return !arguments.tokenizer.empty() || !weights.generation().tokenizer.empty();
 }
 
+void warn_of_another_tokenizer(const std::string& model, const checkpoint::Weights& weights, const std::string& spec,
+                               const tokenizer::Tokenizer& tokenizer) {
+  const std::string& known = weights.generation().tokenizer;
+  const std::string& saved = weights.generation().tokenizer_fingerprint;
+  if (known.empty()) return;
+  std::string why_not;
+  try {
+    if (!saved.empty() && tokenizer::has_fingerprint(spec, saved)) return;
+    if (saved.empty() || tokenizer::has_fingerprint(known, saved)) {
+      const std::string differs = tokenizer::difference(known, *tokenizer::make_tokenizer(known), spec, tokenizer);
+      if (!differs.empty())
+        log::warning(fmt::format("--tokenizer {} {}, but {} was trained with {}: leave --tokenizer out", spec, differs,
+                                 model, known));
+      return;
+    }
+    why_not = "it has changed since";
+  } catch (const Error& error) {  // of a file that is there no more
+    why_not = error.what();
+  }
+  log::warning(fmt::format("--tokenizer {} cannot be compared with {}, with which {} was trained: {}", spec, known,
+                           model, why_not));
+}
+
 namespace {
 
-/// Warns where --tokenizer has another number of ids than the one that the model was trained with.
-void warn_of_another_tokenizer(const ModelArguments& arguments, const checkpoint::Weights& weights, std::int64_t ids) {
-  const std::string& known = weights.generation().tokenizer;
-  if (arguments.tokenizer.empty() || known.empty()) return;
-  try {
-    if (const std::int64_t its = tokenizer::make_tokenizer(known)->vocab_size(); its != ids)
-      log::warning(
-          fmt::format("--tokenizer {} has {} ids, but {} was trained with {}, which has {}: leave --tokenizer out",
-                      arguments.tokenizer, ids, arguments.model, known, its));
-  } catch (const Error&) {  // of a file that is there no more
-  }
+/// Warns of versions that may give other ids than those of the training data.
+void warn_of_other_libraries(const std::string& model, const checkpoint::Weights& weights, const std::string& spec) {
+  const std::vector<std::string> others =
+      tokenizer::other_versions(weights.generation().tokenizer_library, tokenizer::library_of(spec));
+  if (!others.empty())
+    log::warning(fmt::format(
+        "{}: the tokenizer of its training used {}: versions may give other ids where two tokenizations score alike",
+        model, join(others, "; ")));
 }
 
 }  // namespace
@@ -64,7 +88,8 @@ std::unique_ptr<tokenizer::Tokenizer> open_tokenizer(const ModelArguments& argum
         "training data by --tokenizer",
         spec, ids, arguments.model, weights.model().vocab_size));
   if (!warns) return tokenizer;
-  warn_of_another_tokenizer(arguments, weights, ids);
+  if (!arguments.tokenizer.empty()) warn_of_another_tokenizer(arguments.model, weights, spec, *tokenizer);
+  warn_of_other_libraries(arguments.model, weights, spec);
   for (const std::string& line : tokenizer->warnings()) log::warning(line);
   return tokenizer;
 }

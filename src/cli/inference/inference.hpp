@@ -31,7 +31,13 @@ void add_model_options(CLI::App& command, ModelArguments& arguments, const std::
 /// Whether --tokenizer or the model names a tokenizer.
 [[nodiscard]] bool knows_tokenizer(const ModelArguments& arguments, const checkpoint::Weights& weights);
 
-/// The tokenizer of --tokenizer, else of the model. warns: where it has another number of ids than the model's own.
+/// Warns where `tokenizer`, made from the `spec` of --tokenizer, gives other ids than the tokenizer recorded in
+/// `model`, or cannot be compared with it.
+void warn_of_another_tokenizer(const std::string& model, const checkpoint::Weights& weights, const std::string& spec,
+                               const tokenizer::Tokenizer& tokenizer);
+
+/// The tokenizer of --tokenizer, else of the model. warns: where it gives other ids than the model's own, or libraries
+/// have other versions than where the training data were made.
 /// Throws CheckpointError when neither is known, ConfigError when it has more ids than the model.
 [[nodiscard]] std::unique_ptr<tokenizer::Tokenizer> open_tokenizer(const ModelArguments& arguments,
                                                                    const checkpoint::Weights& weights, bool warns);

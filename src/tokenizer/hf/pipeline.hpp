@@ -43,6 +43,8 @@ class Pipeline {
   /// The id of a token's text, or -1.
   [[nodiscard]] std::int32_t id(std::string_view token) const;
   [[nodiscard]] const Frame& frame() const { return frame_; }
+  /// With those of the other files in the folder of tokenizer.json.
+  [[nodiscard]] const std::vector<AddedToken>& added_tokens() const { return added_; }
 
  private:
   struct Buffers {

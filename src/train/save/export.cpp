@@ -18,6 +18,7 @@
 #include "trireme/huggingface/huggingface.hpp"
 #include "trireme/model/tensor_plan.hpp"
 #include "trireme/tokenizer/files.hpp"
+#include "trireme/tokenizer/library.hpp"
 #include "trireme/tokenizer/tokenizer.hpp"
 
 namespace trireme::train {
@@ -94,8 +95,11 @@ void remove_unfinished_exports(const std::string& output) {
 huggingface::HfWriteOptions export_options(const config::RunConfig& config) {
   huggingface::HfWriteOptions options{.dtype = config.precision.compute,
                                       .max_position_embeddings = config.data.seq_len};
+  options.tokenizer = tokenizer::absolute_spec(config.data.tokenizer);
   if (!config.data.tokenizer.empty()) {
     const auto tokenizer = tokenizer::make_tokenizer(config.data.tokenizer);
+    options.tokenizer_fingerprint = tokenizer->definition();
+    options.tokenizer_library = tokenizer::library_of(config.data.tokenizer);
     options.eos_token_ids = {tokenizer->document_end()};
     if (const auto begin = tokenizer->document_begin(); begin.size() == 1)
       options.bos_token_id = begin.front();
@@ -103,8 +107,6 @@ huggingface::HfWriteOptions export_options(const config::RunConfig& config) {
       options.bos_token_id = *named;
   }
   if (config.data.document_end) options.eos_token_ids = {*config.data.document_end};
-  options.tokenizer = tokenizer::absolute_spec(config.data.tokenizer);
-  options.tokenizer_fingerprint = tokenizer::fingerprint(options.tokenizer);
   return options;
 }
 
@@ -122,7 +124,7 @@ huggingface::HfWriteOptions with_given(huggingface::HfWriteOptions options, cons
 huggingface::HfWriteOptions export_with_tokenizer(const config::RunConfig& config) {
   huggingface::HfWriteOptions options = export_options(config);
   options.overwrite = true;
-  options.tokenizer_files = tokenizer::export_files(options.tokenizer);
+  options.tokenizer_files = tokenizer::export_files(options.tokenizer, options.tokenizer_library);
   return options;
 }
 
