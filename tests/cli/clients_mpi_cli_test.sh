@@ -109,14 +109,15 @@ fi
 
 if client polars polars && client pandas pandas; then
   reads 'polars and pandas: metrics.jsonl' <<'PYTHON'
-import json, pandas, polars
-rows = [json.loads(line) for line in open("out/metrics.jsonl")]
+import io, json, pandas, polars
+lines = open("out/metrics.jsonl").readlines()
+rows = [json.loads(line) for line in lines]
 wanted = [r["eval_loss"] for r in rows if "loss" not in r]
 assert len(rows) == 141 and len(wanted) == 1
 table = polars.read_ndjson("out/metrics.jsonl", infer_schema_length=None)
 assert table.height == 141 and table["eval_loss"].drop_nulls().to_list() == wanted
 assert table["loss"].drop_nulls().len() == 140
-first = polars.read_ndjson("out/metrics.jsonl", n_rows=100)
+first = polars.read_ndjson(io.StringIO("".join(lines[:100])))
 assert {"eval_loss", "eval_tokens", "eval_seconds"} <= set(first.columns), first.columns
 frame = pandas.read_json("out/metrics.jsonl", lines=True)
 assert frame["eval_loss"].dropna().to_list() == wanted and frame["gemm"].ffill().notna().all()
