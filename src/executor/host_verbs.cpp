@@ -89,9 +89,13 @@ Bytes Verbs::run(const schedule::ReloadActivations& op) {
   return copied;
 }
 
+optim::AdamWStep Verbs::update_numbers() const {
+  return optim::adamw_step(optimizer_, decision_.lr, decision_.count, decision_.gradient_factor);
+}
+
 void Verbs::update_on_device(ParamBlock block) {
   const at::Tensor compute = store_.compute() == DType::bf16 ? store_.host_compute_shard(block) : at::Tensor();
-  optim::adamw(decision_.numbers, update_ranges_[static_cast<std::size_t>(block.value)], store_.gradient(block),
+  optim::adamw(update_numbers(), update_ranges_[static_cast<std::size_t>(block.value)], store_.gradient(block),
                optim::DeviceState{.master = store_.master(block),
                                   .m = store_.state(block, 0),
                                   .v = store_.state(block, 1),
@@ -110,10 +114,10 @@ void Verbs::update_on_cpu(ParamBlock block, const optim::Team& team) {
     compute = {shard.mutable_data_ptr<c10::BFloat16>(), static_cast<std::size_t>(shard.numel())};
   }
   if (store_.split_masters())
-    optim::adamw(decision_.numbers, ranges, gradient,
+    optim::adamw(update_numbers(), ranges, gradient,
                  optim::SplitAdamWState{compute, store::words(store_.remainder(block)), m, v}, team);
   else
-    optim::adamw(decision_.numbers, ranges, gradient, optim::AdamWState{floats(store_.master(block)), m, v}, compute,
+    optim::adamw(update_numbers(), ranges, gradient, optim::AdamWState{floats(store_.master(block)), m, v}, compute,
                  team);
 }
 

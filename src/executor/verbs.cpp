@@ -260,10 +260,10 @@ void Verbs::run(const schedule::ClipNorm&) {
   }
   state_.result.skipped = !std::isfinite(state_.result.grad_norm) || !std::isfinite(state_.result.loss);
   if (options_.balance_bias_rate > 0 && !state_.result.skipped) step_choice_biases();
-  decision_ = {
-      .skipped = state_.result.skipped,
-      .numbers = optim::adamw_step(optimizer_, state_.input.lr, state_.input.updates + 1,
-                                   optim::clip_factor(state_.result.grad_norm, optimizer_.settings().clip_norm))};
+  decision_ = {.skipped = state_.result.skipped,
+               .lr = state_.input.lr,
+               .count = state_.input.updates + 1,
+               .gradient_factor = optim::clip_factor(state_.result.grad_norm, optimizer_.settings().clip_norm)};
 }
 
 }  // namespace trireme::executor

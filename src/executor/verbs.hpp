@@ -175,6 +175,7 @@ class Verbs {
   void fetch_loss();
   /// The gradients' squares on this rank, its cross-entropy and its z-loss; returns when the compute lane knows them.
   [[nodiscard]] std::array<double, 3> squares_and_losses();
+  [[nodiscard]] optim::AdamWStep update_numbers() const;
   void update_on_device(ParamBlock block);
   void update_on_cpu(ParamBlock block, const optim::Team& team);
   /// to (+)= from, out of the GPU's memory into the host's, on the device-to-host lane.
@@ -233,7 +234,9 @@ class Verbs {
   /// What the norm decided, and the numbers of the step: read by updates, which may run while the next step begins.
   struct Decision {
     bool skipped = false;
-    optim::AdamWStep numbers{};
+    double lr = 0;
+    std::int64_t count = 1;
+    double gradient_factor = 1;
   };
   Decision decision_;
   std::vector<double> squares_;  ///< by parameter block, of gradients on the host
