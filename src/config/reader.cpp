@@ -71,8 +71,8 @@ Reader::Reader(std::string name, const Fields& sections, bool effective)
   for (const Field& section : sections) take_section(section);
 }
 
-Reader::Reader(std::string name, const RunConfig& config)
-    : name_(std::move(name)), effective_(true), complete_(true), config_(config) {}
+Reader::Reader(std::string name, RunConfig config)
+    : name_(std::move(name)), effective_(true), complete_(true), config_(std::move(config)) {}
 
 void Reader::take_section(const Field& section) {
   const auto& [name, value] = section;

@@ -23,7 +23,7 @@ class Reader {
   /// effective: what print_run_file wrote, which has every key, given or not.
   Reader(std::string name, const Fields& sections, bool effective = false);
   /// Begins with a complete configuration instead of defaults: no key is missing.
-  Reader(std::string name, const RunConfig& config);
+  Reader(std::string name, RunConfig config);
 
   /// Puts `section.key=value` in the place of what the file says.
   void set(const std::string& override_text);

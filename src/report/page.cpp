@@ -323,8 +323,8 @@ std::string runs_table(std::span<const RunRecord> runs) {
   const auto score = [&](std::size_t r) {
     constexpr double none = std::numeric_limits<double>::infinity();
     if (validated) return best_validation(runs[r])->y;
-    const auto last = last_loss(runs[r]);
-    return last ? last->value : none;
+    if (const auto last = last_loss(runs[r])) return last->value;
+    return none;
   };
   std::vector<std::size_t> order(runs.size());
   std::iota(order.begin(), order.end(), std::size_t{0});

@@ -12,7 +12,7 @@ using enum model::TensorId;
 /// The rows between a router and the end of its layer: before the experts and behind them.
 constexpr std::initializer_list<TensorId> rows_to_experts{permuted_tokens, permuted_probs};
 
-const model::Stage& stage_of(const model::Model& model, Block block, Stage stage) {
+const model::Stage& sharded_stage(const model::Model& model, Block block, Stage stage) {
   return model[block].stages[static_cast<std::size_t>(stage.value)];
 }
 
@@ -74,15 +74,15 @@ TensorAccess gradients_of(const model::Stage& stage) {
 }  // namespace
 
 TensorAccess tensors_of(const Forward& op, const model::Model& model) {
-  return computed_in(Phase::forward, stage_of(model, op.block, *op.stage), model.sizes.decoder);
+  return computed_in(Phase::forward, sharded_stage(model, op.block, *op.stage), model.sizes.decoder);
 }
 
 TensorAccess tensors_of(const Recompute& op, const model::Model& model) {
-  return computed_in(Phase::recompute, stage_of(model, op.block, *op.stage), model.sizes.decoder);
+  return computed_in(Phase::recompute, sharded_stage(model, op.block, *op.stage), model.sizes.decoder);
 }
 
 TensorAccess tensors_of(const Backward& op, const model::Model& model) {
-  const model::Stage& stage = stage_of(model, op.block, *op.stage);
+  const model::Stage& stage = sharded_stage(model, op.block, *op.stage);
   if (op.part != BackwardPart::weight) return gradients_of(stage);
   if (model::is_branch(stage.kind)) return {.reads = TensorSet(Phase::again, {normed}), .writes = {}};
   return {};
@@ -127,7 +127,7 @@ TensorRef delivered_by(const Exchanged& op, const model::Stage& stage) {
 
 TensorAccess tensors_of(const Exchanged& op, const model::Model& model) {
   if (op.kind == Exchange::sum_loads || op.kind == Exchange::exchange_counts) return {};
-  const model::Stage& stage = stage_of(model, op.block, op.segment);
+  const model::Stage& stage = sharded_stage(model, op.block, op.segment);
   const TensorRef sent = sent_by(op, stage), delivered = delivered_by(op, stage);
   TensorAccess found;
   // Keys that are gathered again lie in what their stage saved.
