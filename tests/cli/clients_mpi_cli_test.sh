@@ -119,7 +119,7 @@ assert table.height == 141 and table["eval_loss"].drop_nulls().to_list() == want
 assert table["loss"].drop_nulls().len() == 140
 first = polars.read_ndjson(io.StringIO("".join(lines[:100])))
 assert {"eval_loss", "eval_tokens", "eval_seconds"} <= set(first.columns), first.columns
-frame = pandas.read_json("out/metrics.jsonl", lines=True)
+frame = pandas.read_json("out/metrics.jsonl", lines=True, precise_float=True)
 assert frame["eval_loss"].dropna().to_list() == wanted and frame["gemm"].ffill().notna().all()
 PYTHON
 fi
