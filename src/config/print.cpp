@@ -6,7 +6,6 @@
 #include <algorithm>
 
 #include "config/reader.hpp"
-#include "trireme/config/explain.hpp"
 #include "trireme/config/load.hpp"
 #include "trireme/config/options.hpp"
 
@@ -65,8 +64,6 @@ std::string explain_options(int columns, std::string_view section) {
   }
   return text;
 }
-
-std::string explain_options() { return explain_options(100, ""); }
 
 std::string options_reference() {
   const auto cell = [](std::string text) {  // Markdown would take these for its own

@@ -108,7 +108,7 @@ class Verbs {
   void end_attention(const ShardedForward& call, const Frame& now, nn::Saved& saved);
   /// The same of a branch, and of the projection; where a norm over all heads follows, the sums that it reads.
   void forward_branch(const ShardedForward& call, const Frame& now, nn::Saved& saved);
-  /// The gradient by what a qk_norm read, from the sums over all ranks' heads.
+  /// Completes the gradient of a qk_norm's input with the sums over the heads of all ranks.
   static void finish_norm_of_heads(const nn::Layer& layer, const std::vector<at::Tensor>& saved, const Frame& d);
   void backward_partitioned(const schedule::Backward& op, const model::Stage& stage, const Operands& of);
   /// One of the stages between which rows go to experts and back.

@@ -11,7 +11,7 @@
 #include <sstream>
 
 #include "config/sample_run.hpp"
-#include "trireme/config/explain.hpp"
+#include "trireme/config/load.hpp"
 
 namespace trireme::config {
 namespace {
@@ -29,7 +29,7 @@ TEST(Options, HaveUniqueNamesAndAMeaning) {
 }
 
 TEST(ExplainOptions, ShowsEveryKeyOnALineOfItsOwn) {
-  const std::string text = "\n" + explain_options();
+  const std::string text = "\n" + explain_options(100, "");
   EXPECT_GT(options().size(), 100U);
   for (const Option& option : options()) EXPECT_THAT(text, HasSubstr("\n" + option.name() + " "));
 }
@@ -54,7 +54,7 @@ TEST(OptionsReference, IsWhatTheDocumentationSays) {
 }
 
 TEST(ExplainOptions, ShowsTypeDefaultAndAvailability) {
-  const std::string text = explain_options();
+  const std::string text = explain_options(100, "");
   EXPECT_THAT(text, HasSubstr("true | false"));
   EXPECT_THAT(text, HasSubstr("hidden_size / heads"));
   EXPECT_THAT(text, HasSubstr("[not yet available]"));

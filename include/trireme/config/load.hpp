@@ -40,8 +40,9 @@ struct Difference {
 /// The effective configuration as a run file that parses to the same values: `train` saves it with the run.
 [[nodiscard]] std::string print_run_file(const RunConfig& config);
 
-/// One line per key: section.key, default, meaning, (type). What `trireme train --help` shows.
-[[nodiscard]] std::string explain_options();
+/// A line per key: section.key, default, (type); below it the meaning, wrapped to `columns`. section: only its keys;
+/// "": all. What `trireme train --help` shows.
+[[nodiscard]] std::string explain_options(int columns, std::string_view section);
 
 /// The same as a Markdown page: docs/run-file.md.
 [[nodiscard]] std::string options_reference();

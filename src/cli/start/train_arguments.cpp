@@ -15,7 +15,6 @@
 #include "cli/start/front_page.hpp"
 #include "cli/start/numbers.hpp"
 #include "trireme/base/text.hpp"
-#include "trireme/config/explain.hpp"
 #include "trireme/config/load.hpp"
 #include "trireme/config/options.hpp"
 
