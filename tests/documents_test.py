@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """References of documents without a target: keys of the run file that docs/run-file.md does not list, messages in
 docs/troubleshooting.md that no source has, links and paths without a file, anchors without a heading, names in docs/api.md
-that their headers do not have. Needs no build; cli.documented_commands runs the commands."""
+that their headers do not have, families that docs/families.md does not list. Needs no build; cli.documented_commands runs the
+commands, cli.families compares all of docs/families.md."""
 
 import pathlib
 import re
@@ -63,6 +64,14 @@ def unknown_names(page: str) -> list[str]:
     return wrong
 
 
+def unlisted_families(table: str, sources: str) -> list[str]:
+    """Classes of src/model/architectures without a row in docs/families.md, and rows without a class."""
+    listed = set(re.findall(r"^\| `\w+` \| (\w+) \|", table, re.M))
+    classes = set(re.findall(r'class_name = "(\w+)"', sources))
+    assert classes, "no class was found"
+    return [f"families.md: {name} is in only one of the table and src/model/architectures" for name in sorted(listed ^ classes)]
+
+
 def sources() -> str:
     """Sources with their string literals joined, and what others say that is explained."""
     files = [path for folder in ("src", "include") for path in sorted((SOURCE / folder).rglob("*.?pp"))]
@@ -79,6 +88,9 @@ def main() -> int:
     assert broken_links(SOURCE / "docs/run-file.md", page) == ["the link #d has no heading", "the link none.md has no file", "there is no docs/none.md"]
     row = "| to | `base/error.hpp`, `base/none.hpp` | `Error`, `Errors` |"
     assert unknown_names(row) == ["api.md: there is no include/trireme/base/none.hpp", "api.md: `base/error.hpp`, `base/none.hpp` has no Errors"]
+    assert unlisted_families("| `a` | A | x |\n| `b` | B | x |", 'a.class_name = "A"; .class_name = "C"') == [
+        f"families.md: {name} is in only one of the table and src/model/architectures" for name in "BC"
+    ]
     wrong = [
         f"{path.name}: {key}: docs/run-file.md has no such option; correct the name, or write it without `` where it is none"
         for path in [SOURCE / "README.md", *sorted((SOURCE / "docs").glob("*.md"))]
@@ -87,6 +99,8 @@ def main() -> int:
     ]
     table = (SOURCE / "docs/troubleshooting.md").read_text().split("## By message")[1]
     wrong += [f"troubleshooting.md: no source says {message!r}" for message in unsaid_messages(table, sources())]
+    architectures = "".join(path.read_text() for path in sorted((SOURCE / "src/model/architectures").glob("*.cpp")))
+    wrong += unlisted_families((SOURCE / "docs/families.md").read_text(), architectures)
     wrong += unknown_names((SOURCE / "docs/api.md").read_text())
     pages = [SOURCE / "README.md", SOURCE / "CONTRIBUTING.md", *sorted((SOURCE / "docs").rglob("*.md"))]
     wrong += [f"{path.relative_to(SOURCE)}: {one}" for path in pages for one in broken_links(path, path.read_text())]
