@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """scale.py DIRECTORY [TABLE]: what DIRECTORY/<run>-<ranks>/rank-<r>.json count must be what table.txt lists, and nothing may
 grow with the ranks but what is listed here. TABLE: writes the table there instead.
-scale.py --markdown: the table as docs/scale.md shows it."""
+scale.py --markdown: docs/counted-calls.md."""
 
 import collections
 import json
@@ -190,7 +190,7 @@ def growth(table):
 
 
 def kind(what):
-    """As docs/scale.md sums it up."""
+    """As docs/counted-calls.md sums it up."""
     call, _, of = what.partition(" ")
     if what == MEMORY:
         return "C++ objects, most at a time"
@@ -200,6 +200,15 @@ def kind(what):
         return "files opened, looked at, listed"
     return {"allreduce": "all-reduces", "allgather": "all-gathers", "broadcast": "broadcasts", "gather": "gathers", "scatter": "scatters",
             "send": "messages sent", "receive": "messages received"}.get(call, "communicators made")
+
+
+PAGE = """# Counted calls
+
+Generated: `python3 tests/support/counted_calls/scale.py --markdown >docs/counted-calls.md`. What is counted, and how it is
+checked: [scale.md](scale.md#counted-calls). Three numbers are for 2, 8 and 32 ranks; one number is for all of them, or for
+the 8 ranks of the mixed mesh; "98 to 107" is the range over ranks.
+
+"""
 
 
 def markdown(table):
@@ -216,7 +225,7 @@ def markdown(table):
         texts += [[f"{cell:,}" for cell in cells[2 + who]] for who in (FIRST, OTHERS)]
         row = [text[0] if len(set(text)) == 1 else "; ".join(text) for text in texts]
         lines.append(f"| {phase} | {what} | " + " | ".join("" if text == "0" else text for text in row) + " |")
-    return "\n".join(lines) + "\n"
+    return PAGE + "\n".join(lines) + "\n"
 
 
 def mistakes(counts, table):
