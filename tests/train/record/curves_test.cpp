@@ -54,7 +54,7 @@ std::map<std::string, double> points(const Row& row) {
   return by_tag;
 }
 
-/// Where docs/tensorboard.md says that a number of metrics.jsonl is found.
+/// Where docs/outputs.md says that a number of metrics.jsonl is found.
 std::string tag_of(const std::string& key) {
   static const std::map<std::string, std::string> tags = {
       {"/loss", "loss/train"},
@@ -101,7 +101,7 @@ void expect_all_numbers(const Row& row) {
     if (!value.is_number() || is_no_curve(key)) continue;
     const std::string tag = tag_of(key);
     ASSERT_TRUE(by_tag.contains(tag)) << key
-                                      << " of metrics.jsonl: add it to src/train/record/curves.cpp, docs/tensorboard.md"
+                                      << " of metrics.jsonl: add it to src/train/record/curves.cpp, docs/outputs.md"
                                       << " and the table here, or here to what is no curve";
     EXPECT_EQ(by_tag.at(tag), value.template get<double>()) << tag;
     tags.insert(tag);
