@@ -9,7 +9,7 @@ import sys
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
 HEAD = """# Families
 
-Generated: `trireme models | tests/support/families.py >docs/families.md`. Meaning of the keys: [run-file.md](run-file.md);
+Generated: `trireme models | tests/support/families.py >docs/families.md`. Keys: [run-file.md](run-file.md);
 limits and details by family: [models.md](models.md).
 
 | `model.architecture` | class in transformers | models | block | keys of `[model]` |
