@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """References of documents without a target: keys of the run file that docs/run-file.md does not list, messages in
 docs/troubleshooting.md that no source has, links and paths without a file, anchors without a heading, names in docs/api.md
-that their headers do not have, families that docs/families.md does not list. Needs no build; cli.documented_commands runs the
+that their headers do not have, families that docs/families.md does not list, tests in docs/faults.md without a file. Needs no build; cli.documented_commands runs the
 commands, cli.families compares all of docs/families.md."""
 
 import pathlib
@@ -72,6 +72,13 @@ def unlisted_families(table: str, sources: str) -> list[str]:
     return [f"families.md: {name} is in only one of the table and src/model/architectures" for name in sorted(listed ^ classes)]
 
 
+def missing_tests(page: str) -> list[str]:
+    """Tests in the last cells of docs/faults.md, such as `train/save/kills_mpi_cli`, that have no file."""
+    cells = re.findall(r"^\| .* \| ([^|]*) \|$", page, re.M)
+    names = sorted({name for cell in cells for name in re.findall(r"`([a-z_]+/[\w/]+)`", cell)})
+    return [f"faults.md: there is no test {name}" for name in names if not list((SOURCE / "tests").glob(f"{name}_test.*"))]
+
+
 def sources() -> str:
     """Sources with their string literals joined, and what others say that is explained."""
     files = [path for folder in ("src", "include") for path in sorted((SOURCE / folder).rglob("*.?pp"))]
@@ -91,6 +98,7 @@ def main() -> int:
     assert unlisted_families("| `a` | A | x |\n| `b` | B | x |", 'a.class_name = "A"; .class_name = "C"') == [
         f"families.md: {name} is in only one of the table and src/model/architectures" for name in "BC"
     ]
+    assert missing_tests("| a | b `c/d` | `base/io/file`, `base/none` |") == ["faults.md: there is no test base/none"]
     wrong = [
         f"{path.name}: {key}: docs/run-file.md has no such option; correct the name, or write it without `` where it is none"
         for path in [SOURCE / "README.md", *sorted((SOURCE / "docs").glob("*.md"))]
@@ -101,6 +109,7 @@ def main() -> int:
     wrong += [f"troubleshooting.md: no source says {message!r}" for message in unsaid_messages(table, sources())]
     architectures = "".join(path.read_text() for path in sorted((SOURCE / "src/model/architectures").glob("*.cpp")))
     wrong += unlisted_families((SOURCE / "docs/families.md").read_text(), architectures)
+    wrong += missing_tests((SOURCE / "docs/faults.md").read_text())
     wrong += unknown_names((SOURCE / "docs/api.md").read_text())
     pages = [SOURCE / "README.md", SOURCE / "CONTRIBUTING.md", *sorted((SOURCE / "docs").rglob("*.md"))]
     wrong += [f"{path.relative_to(SOURCE)}: {one}" for path in pages for one in broken_links(path, path.read_text())]
