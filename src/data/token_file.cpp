@@ -47,9 +47,11 @@ std::string index_beside(const std::string& path) {
   return path.ends_with(".bin") ? path.substr(0, path.size() - 4) + ".idx" : path + ".idx";
 }
 
+bool may_be_indexed(TokenFormat format) { return format == TokenFormat::megatron || format == TokenFormat::automatic; }
+
 /// The file that holds the tokens, when a Megatron pair is named by its .idx or by the common prefix.
 std::string token_path(const std::string& path, TokenFormat format) {
-  if (format != TokenFormat::automatic && format != TokenFormat::megatron) return path;
+  if (!may_be_indexed(format)) return path;
   if (path.ends_with(".idx")) return path.substr(0, path.size() - 4) + ".bin";
   if (!exists(path) && exists(path + ".bin") && exists(path + ".idx")) return path + ".bin";
   return path;
@@ -134,9 +136,8 @@ std::string mask_path(const std::string& path) { return path + ".mask"; }
 
 TokenPlace find_token_file(const std::string& path, TokenFormat format) {
   const std::string tokens = token_path(path, format);
-  const bool may_be_indexed = format == TokenFormat::megatron || format == TokenFormat::automatic;
   return {.path = tokens,
-          .indexed = may_be_indexed && exists(index_beside(tokens)),
+          .indexed = may_be_indexed(format) && exists(index_beside(tokens)),
           .masked = exists(mask_path(tokens)),
           .described = exists(sidecar_path(tokens))};
 }
@@ -149,6 +150,14 @@ std::vector<std::string> paths_of(const TokenPlace& place) {
     paths.push_back(sidecar_path(place.path));
     if (exists(ends_path(place.path))) paths.push_back(ends_path(place.path));
   }
+  return paths;
+}
+
+std::vector<std::string> missing_beside(const TokenPlace& place, TokenFormat format) {
+  std::vector<std::string> paths;
+  if (may_be_indexed(format) && !place.indexed) paths.push_back(index_beside(place.path));
+  if (!place.masked) paths.push_back(mask_path(place.path));
+  if (!place.described) paths.push_back(sidecar_path(place.path));
   return paths;
 }
 

@@ -18,7 +18,6 @@
 #include "trireme/base/io/input_file.hpp"
 #include "trireme/checkpoint/load/weights.hpp"
 #include "trireme/data/batch_reader.hpp"
-#include "trireme/data/sidecar.hpp"
 #include "trireme/data/token_file.hpp"
 #include "trireme/huggingface/huggingface.hpp"
 #include "trireme/mpi/broadcast.hpp"
@@ -55,25 +54,18 @@ KindName name_of(Kind kind) {
     case Kind::tokens: return {.noun = "token file", .letter = 't'};
     case Kind::weights: return {.noun = "weight file", .letter = 'w'};
     case Kind::questions: return {.noun = "file of choices", .letter = 'q'};
+    case Kind::no_tokens: return {.noun = "token file", .letter = 'T'};
+    case Kind::no_weights: return {.noun = "weight file", .letter = 'W'};
   }
   return {};
 }
 
 Error error_of(Kind kind, const std::string& message) {
-  if (kind == Kind::weights) return CheckpointError(message);
+  if (kind == Kind::weights || kind == Kind::no_weights) return CheckpointError(message);
   return DataError(message);
 }
 
-/// Describes a mask or sidecar of a token file on this node that rank 0 lacks; "" where there is none.
-std::string only_here(const InputPath& input, const std::vector<InputPath>& inputs) {
-  if (input.kind != Kind::tokens) return "";
-  for (const std::string& path : {data::mask_path(input.path), data::sidecar_path(input.path)})
-    if (io::status_of(path).kind != io::PathKind::nothing &&
-        std::ranges::find(inputs, InputPath{.kind = Kind::tokens, .path = path}) == inputs.end())
-      return fmt::format("token file {} has {} here, but not on rank 0. Copy it to every node, or remove it from all.",
-                         input.path, path);
-  return "";
-}
+bool absent_on_first_rank(Kind kind) { return kind == Kind::no_tokens || kind == Kind::no_weights; }
 
 /// The first rank's digests of some files, on all ranks.
 std::vector<FileDigest> share(const mpi::Communicator& world, const std::vector<FileDigest>& digests) {
@@ -97,7 +89,7 @@ std::vector<InputPath> decode_inputs(const std::string& text) {
   std::vector<InputPath> inputs;
   std::istringstream lines(text);
   for (std::string line; std::getline(lines, line, '\0');)
-    for (const Kind kind : {Kind::tokens, Kind::weights, Kind::questions})
+    for (const Kind kind : {Kind::tokens, Kind::weights, Kind::questions, Kind::no_tokens, Kind::no_weights})
       if (line[0] == name_of(kind).letter) inputs.push_back({.kind = kind, .path = line.substr(1)});
   return inputs;
 }
@@ -109,15 +101,20 @@ std::vector<InputPath> input_paths(const config::RunConfig& config) {
     if (std::ranges::find(inputs, input) == inputs.end()) inputs.push_back(std::move(input));
   };
   const auto add_tokens = [&](const std::vector<config::TokenSource>& sources) {
-    for (const config::TokenSource& source : sources)
-      for (std::string& path : data::paths_of(data::find_token_file(source.path, config.data.format)))
-        add(Kind::tokens, std::move(path));
+    for (const config::TokenSource& source : sources) {
+      const data::TokenPlace place = data::find_token_file(source.path, config.data.format);
+      for (std::string& path : data::paths_of(place)) add(Kind::tokens, std::move(path));
+      for (std::string& path : data::missing_beside(place, config.data.format)) add(Kind::no_tokens, std::move(path));
+    }
   };
   add_tokens(config.data.train);
   if (config.train.eval_every > 0) add_tokens(config.data.validation);
   const std::string& from = config.model.from;
   if (from.empty() || checkpoint::is_checkpoint(from)) return inputs;
   for (std::string& path : huggingface::HfDirectory::open(from).files()) add(Kind::weights, std::move(path));
+  std::string single = from + "/model.safetensors";  // it would go before an index
+  if (std::ranges::none_of(inputs, [&](const InputPath& input) { return input.path == single; }))
+    add(Kind::no_weights, std::move(single));
   return inputs;
 }
 
@@ -127,6 +124,8 @@ std::int64_t blocks_of_each(std::int64_t files) {
 }
 
 FileDigest digest_of(const InputPath& input, std::int64_t blocks, const std::function<void()>& after_block) try {
+  if (absent_on_first_rank(input.kind))
+    return {.bytes = io::status_of(input.path).kind == io::PathKind::nothing ? 0 : 1};
   const io::InputFile file(input.path, name_of(input.kind).noun);
   const bool tensors = input.path.ends_with(".safetensors");
   const std::string header = tensors ? header_hash(file) : "";
@@ -137,6 +136,9 @@ FileDigest digest_of(const InputPath& input, std::int64_t blocks, const std::fun
 
 std::string copy_mismatch(const InputPath& input, const FileDigest& here, const FileDigest& first_rank) {
   if (here == first_rank) return "";
+  if (absent_on_first_rank(input.kind))
+    return fmt::format("{} {} lies here, but not on rank 0. Copy it to every node, or remove it from all.",
+                       name_of(input.kind).noun, input.path);
   const std::string sizes = fmt::format("{} bytes here, {} bytes on rank 0", here.bytes, first_rank.bytes);
   return fmt::format(
       "{} {} is not the one that rank 0 reads: {}. Copy it to every node again, or put it on a file system that all "
@@ -162,7 +164,8 @@ void agree_on_input_files(const mpi::Communicator& world, const std::vector<Inpu
     mark();
     told = Clock::now();
   };
-  const std::int64_t blocks = blocks_of_each(static_cast<std::int64_t>(inputs.size()));
+  const std::int64_t blocks = blocks_of_each(
+      std::ranges::count_if(inputs, [](const auto& input) { return !absent_on_first_rank(input.kind); }));
   std::vector<FileDigest> digests(inputs.size());
   std::optional<Error> failure;
   try {
@@ -176,8 +179,7 @@ void agree_on_input_files(const mpi::Communicator& world, const std::vector<Inpu
   const std::vector<FileDigest> of_first_rank = share(world, failure ? std::vector<FileDigest>{} : digests);
   for (std::size_t i = 0; i < of_first_rank.size() && !failure; ++i) {
     if (!reads(i)) continue;
-    std::string mismatch = copy_mismatch(inputs[i], digests[i], of_first_rank[i]);
-    if (mismatch.empty() && world.rank() != 0) mismatch = only_here(inputs[i], inputs);
+    const std::string mismatch = copy_mismatch(inputs[i], digests[i], of_first_rank[i]);
     if (!mismatch.empty()) failure = error_of(inputs[i].kind, mismatch);
   }
   const std::uint64_t failed = mpi::sum_words(world, failure ? 1 : 0);

@@ -156,7 +156,16 @@ TEST_F(FileAgreement, NamesRankAndFileOfEveryCopyThatDiffers) {
   // Rank 0 would train without a file that it lacks.
   for (const char* more : {"train.bin.mask", "train.bin.meta"})
     EXPECT_THAT(with([&] { write(more, "x"); }), AllOf(HasSubstr("3 " + last), HasSubstr(more)));
-  EXPECT_THAT(with([] { fs::remove("masked.bin.mask"); }, 0), HasSubstr("masked.bin has masked.bin.mask here"));
+  for (const char* lost : {"masked.bin.mask", "masked.bin.meta", "pair.idx"})
+    EXPECT_THAT(with([&] { fs::remove(lost); }, 0),
+                AllOf(HasSubstr("3 "), HasSubstr(lost),
+                      testing::AnyOf(HasSubstr("lies here, but not on rank 0"), HasSubstr("pair.idx does not exist"))));
+  config_.data.train.back().path = "pair.bin";  // without its index a raw file
+  EXPECT_THAT(with([] { fs::remove("pair.idx"); }, 0), HasSubstr("token file pair.idx lies here, but not on rank 0"));
+  EXPECT_THAT(with([] { write("train.idx", "x"); }), AllOf(HasSubstr("3 " + last), HasSubstr("train.idx lies here")));
+  config_.data.format = config::TokenFormat::uint16;
+  EXPECT_EQ(with([] { write("train.idx", "x"); }), "0") << "read by no rank";
+  config_.data.format = config::TokenFormat::automatic;
   config_.train.eval_every = 0;
   EXPECT_EQ(with([] { fs::remove("valid.bin"); }), "0") << "read by no rank";
 }
@@ -173,6 +182,9 @@ TEST_F(FileAgreement, ComparesTheWeightsThatEveryRankReads) {
   EXPECT_THAT(with([] { write("weights/config.json", bytes_of("weights/config.json") + "\n"); }),
               AllOf(HasSubstr("4 [rank"), HasSubstr("weights/config.json")));
   EXPECT_THAT(with([] { change_byte("weights/model.safetensors.index.json", 4); }), HasSubstr("4 [rank"));
+  // transformers and HfDirectory take a single file before an index.
+  EXPECT_THAT(with([&] { fs::copy_file(second, "weights/model.safetensors"); }),
+              AllOf(HasSubstr("4 [rank"), HasSubstr("weights/model.safetensors lies here, but not on rank 0")));
 }
 
 TEST_F(FileAgreement, SaysWhenRankZeroCannotReadOrIsTheOddOne) {

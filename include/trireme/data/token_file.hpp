@@ -32,6 +32,10 @@ struct TokenPlace {
 /// The files at a place: tokens, index, mask, sidecar and ends of documents. Throws DataError as find_token_file().
 [[nodiscard]] std::vector<std::string> paths_of(const TokenPlace& place);
 
+/// Files that would change how the tokens are read and are not there: index (where `format` may mean one), mask,
+/// sidecar.
+[[nodiscard]] std::vector<std::string> missing_beside(const TokenPlace& place, config::TokenFormat format);
+
 /// A file of tokens in one of the formats of `data.format`, read by pread (no mmap: shuffled pages are slow on Lustre).
 ///
 /// `automatic`: Megatron when an .idx lies beside it (`x.idx` for `x.bin`, else `x` + ".idx"), llm.c by its magic
