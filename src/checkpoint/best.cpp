@@ -9,6 +9,7 @@
 
 #include "trireme/base/fault.hpp"
 #include "trireme/base/io/file.hpp"
+#include "trireme/base/io/handled_files.hpp"
 #include "trireme/base/log.hpp"
 #include "trireme/checkpoint/directory.hpp"
 
@@ -32,9 +33,9 @@ nlohmann::json read_mark(const std::string& directory) {
 void put_link(const std::string& directory, const std::string& name) {
   const std::string next = directory + "/.best.next";
   std::error_code error;
-  fs::remove(next, error);
-  fs::create_symlink(name, next, error);
-  if (!error) fs::rename(next, link_of(directory), error);
+  io::remove_file(next, error);
+  io::make_symlink(name, next, error);
+  if (!error) io::rename_file(next, link_of(directory), error);
   if (error)
     log::warning(fmt::format("{}: cannot be linked to {}: {}; the best checkpoint is in {}", link_of(directory), name,
                              error.message(), mark_of(directory)));
@@ -66,7 +67,7 @@ void mark_best(const std::string& directory, const Best& best) {
                                     {"validation", best.evaluated},
                                     {"checkpoint", step_name(best.step)}};
   std::error_code error;
-  if (fs::is_symlink(fs::symlink_status(mark_of(directory), error))) fs::remove(mark_of(directory), error);
+  if (fs::is_symlink(fs::symlink_status(mark_of(directory), error))) io::remove_file(mark_of(directory), error);
   io::replace_text(mark_of(directory), json.dump() + "\n");
   (void)fault::point("ckpt.best");
   put_link(directory, step_name(best.step));
@@ -74,8 +75,8 @@ void mark_best(const std::string& directory, const Best& best) {
 
 void forget_best(const std::string& directory) {
   std::error_code error;
-  fs::remove(mark_of(directory), error);
-  if (fs::is_symlink(link_of(directory), error)) fs::remove(link_of(directory), error);
+  io::remove_file(mark_of(directory), error);
+  if (fs::is_symlink(link_of(directory), error)) io::remove_file(link_of(directory), error);
 }
 
 }  // namespace trireme::checkpoint

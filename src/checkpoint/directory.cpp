@@ -19,6 +19,7 @@
 #include "trireme/base/io/concurrently.hpp"
 #include "trireme/base/io/entries.hpp"
 #include "trireme/base/io/file.hpp"
+#include "trireme/base/io/handled_files.hpp"
 #include "trireme/base/io/remove_tree.hpp"
 #include "trireme/base/log.hpp"
 #include "trireme/base/text.hpp"
@@ -230,7 +231,7 @@ void set_aside_newer(const std::string& directory, std::int64_t step) {
     fs::path target;
     for (int n = 1; target.empty() || fs::exists(target, error); ++n)
       target = fs::path(directory) / fmt::format("set-aside-{}-{}", n, step_name(found.step));
-    fs::rename(found.path, target, error);
+    io::rename_file(found.path, target, error);
     if (error)
       throw WriteError(fmt::format("{}: cannot be renamed to {}: {}; move it away by hand", found.path, target.string(),
                                    error.message()));
@@ -277,7 +278,7 @@ void remove_checkpoint(const std::string& path) {
   const fs::path hidden = old.parent_path() / fmt::format(".{}.removed", old.filename().string());
   remove_or_warn(hidden);
   std::error_code error;
-  fs::rename(old, hidden, error);
+  io::rename_file(old, hidden, error);
   (void)fault::point("ckpt.gc");
   remove_or_warn(error ? old : hidden);
 }

@@ -18,6 +18,7 @@
 #include "trireme/base/error.hpp"
 #include "trireme/base/io/entries.hpp"
 #include "trireme/base/io/file.hpp"
+#include "trireme/base/io/handled_files.hpp"
 #include "trireme/base/io/remove_tree.hpp"
 #include "trireme/base/text.hpp"
 
@@ -107,10 +108,10 @@ ExportDirectory::ExportDirectory(const std::string& directory)
   std::error_code error;
   take_partial();
   if (!fs::exists(final_, error) && fs::is_directory(fs::symlink_status(old_, error)))
-    fs::rename(old_, final_, error);  // `exchange` was killed
+    io::rename_file(old_, final_, error);  // `exchange` was killed
   io::remove_tree(partial_, error);
   must(error, fmt::format("remove {}, left by an earlier export", partial_.string()));
-  fs::create_directories(partial_, error);
+  io::create_directories(partial_, error);
   must(error, fmt::format("create {}", partial_.string()));
   take_partial();
 }
@@ -140,9 +141,9 @@ void ExportDirectory::exchange() const {
   std::error_code error;
   io::remove_tree(old_, error);
   must(error, fmt::format("remove {}, left by an earlier export", old_.string()));
-  fs::rename(final_, old_, error);
+  io::rename_file(final_, old_, error);
   must(error, fmt::format("move {} aside", final_.string()));
-  fs::rename(partial_, final_, error);
+  io::rename_file(partial_, final_, error);
   must(error, fmt::format("rename {} to {}", partial_.string(), final_.string()));
 }
 
@@ -152,7 +153,7 @@ void ExportDirectory::publish() {
   if (fs::exists(final_, error)) {
     exchange();
   } else {
-    fs::rename(partial_, final_, error);
+    io::rename_file(partial_, final_, error);
     must(error, fmt::format("rename {} to {}", partial_.string(), final_.string()));
   }
   published_ = true;

@@ -8,6 +8,7 @@
 #include "huggingface/config_text.hpp"
 #include "huggingface/export_directory.hpp"
 #include "trireme/base/error.hpp"
+#include "trireme/base/io/handled_files.hpp"
 #include "trireme/base/log.hpp"
 #include "trireme/huggingface/huggingface.hpp"
 
@@ -105,7 +106,7 @@ void write_huggingface(const std::string& directory, const model::Model& model, 
   io::write_text(target.file("generation_config.json"), hf_generation_config_text(options));
   for (const auto& [name, text] : options.tokenizer_files) {
     std::error_code ignored;  // then writing fails
-    std::filesystem::create_directories(std::filesystem::path(target.file(name)).parent_path(), ignored);
+    io::create_directories(std::filesystem::path(target.file(name)).parent_path(), ignored);
     io::write_text(target.file(name), text);
   }
   for (std::size_t p = 0; p < parts.size(); ++p)

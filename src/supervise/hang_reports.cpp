@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "trireme/base/io/entries.hpp"
+#include "trireme/base/io/handled_files.hpp"
 #include "trireme/base/io/remove_tree.hpp"
 #include "trireme/base/text.hpp"
 
@@ -31,7 +32,7 @@ std::string heartbeat_path(const std::string& output) { return output + "/.heart
 
 void remove_hang_reports(const std::string& output) {
   std::error_code error;
-  fs::remove(heartbeat_path(output), error);
+  io::remove_file(heartbeat_path(output), error);
   for (const fs::path& path : io::entries_of(output, error)) {
     const std::string name = path.filename();
     if (name.starts_with("hang-rank") && name.ends_with(".json")) io::remove_tree(path, error);

@@ -16,6 +16,7 @@
 #include "train/save/run_id.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/base/io/file.hpp"
+#include "trireme/base/io/handled_files.hpp"
 #include "trireme/base/log.hpp"
 #include "trireme/checkpoint/directory.hpp"
 #include "trireme/mpi/broadcast.hpp"
@@ -38,7 +39,7 @@ class Marker {
   Marker& operator=(const Marker&) = delete;
   ~Marker() {
     std::error_code error;
-    fs::remove(path_, error);
+    io::remove_file(path_, error);
   }
 
  private:

@@ -78,7 +78,8 @@ timeout 100 "$TRIREME" train run.toml "${quick[@]}" --set run.output=unread-run 
 exec 7>&-
 grep -q 'the time limit of this job is unknown' unread-run/messages.log || fail 'messages are not in the file'
 
-# Slow storage: a flush of step_times.json, and the removal of an old checkpoint, file by file.
+# Slow storage: a flush of step_times.json; the removal of an old checkpoint, file by file; removals and renames that each take
+# most of the deadline.
 slowly() {  # slowly NAME RULE [--set ...]
   echo "$2" >"$1.rules"
   counted="env LD_PRELOAD=$SYSTEM_CALLS SYSTEM_CALLS_RULES=$work/$1.rules"
@@ -88,7 +89,9 @@ slowly() {  # slowly NAME RULE [--set ...]
 slowly times 'fsync 0 1 sleep=18 /step_times'
 slowly removal 'unlink 0 1-9 sleep=4 .removed' --set checkpoint.every=1 --set checkpoint.keep=1 --set checkpoint.async=false \
   --set checkpoint.ranks_per_file=1
-ended times
-expect_done
-ended removal
-expect_done
+slowly best $'unlink 0 1-9 sleep=7 best\nrename 0 1-9 sleep=7 best' --set data.validation=tokens.bin --set train.eval_every=1 \
+  --set train.eval_steps=1 --set checkpoint.keep_best=true --set checkpoint.async=false
+for name in times removal best; do
+  ended $name
+  expect_done
+done

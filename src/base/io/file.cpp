@@ -259,7 +259,9 @@ void replace_text(const std::string& name, const std::string& text) {
       fmt::format("{}.{}.{}-{}-{}.partial", path.substr(0, base), path.substr(base), host.data(), ::getpid(), count++);
   try {
     write_text(partial, text);
-    if (::rename(partial.c_str(), path.c_str()) != 0) cannot_write(path, "put the new file in its place", errno);
+    std::error_code error;
+    rename_file(partial, path, error);
+    if (error) cannot_write(path, "put the new file in its place", error.value());
     sync_directory(base == 0 ? "." : path.substr(0, base));
   } catch (...) {
     ::unlink(partial.c_str());

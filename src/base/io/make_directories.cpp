@@ -8,6 +8,7 @@
 
 #include "trireme/base/error.hpp"
 #include "trireme/base/io/file.hpp"
+#include "trireme/base/io/handled_files.hpp"
 
 namespace trireme::io {
 
@@ -18,7 +19,7 @@ std::error_code make_directories(const std::string& directory) {
   for (fs::path path = fs::absolute(directory, error); path.has_relative_path() && !fs::exists(path, error);
        path = path.parent_path())
     if (path.has_filename()) parents.push_back(path.parent_path());
-  fs::create_directories(directory, error);
+  create_directories(directory, error);
   if (error) return error;
   for (const fs::path& parent : parents) sync_directory(parent.string());
   return {};

@@ -78,7 +78,9 @@ void rename_over(const std::string& from, const std::string& to) {
   if (error == 0 && S_ISDIR(status.st_mode)) not_written(to, EISDIR);
   if (error == 0 && !S_ISREG(status.st_mode) && !S_ISLNK(status.st_mode))
     throw WriteError(fmt::format("cannot write {}: it is not a regular file; move it away", to));
-  if (::rename(from.c_str(), to.c_str()) != 0) not_written(to, errno);
+  const int failed = ::rename(from.c_str(), to.c_str()) == 0 ? 0 : errno;
+  count_handled_file();
+  if (failed != 0) not_written(to, failed);
 }
 
 void remove_leftover(const std::string& path) {

@@ -20,6 +20,7 @@
 #include "trireme/base/fault.hpp"
 #include "trireme/base/io/entries.hpp"
 #include "trireme/base/io/file.hpp"
+#include "trireme/base/io/handled_files.hpp"
 #include "trireme/base/io/input_file.hpp"
 #include "trireme/base/io/open_alone.hpp"
 #include "trireme/base/io/output.hpp"
@@ -110,7 +111,7 @@ class Save {
     std::error_code error;
     do {
       if (!fs::is_directory(fs::symlink_status(temporary_, error))) io::remove_leftover(temporary_);
-      fs::create_directories(temporary_, error);
+      io::create_directories(temporary_, error);
       lock_ = io::Descriptor(io::open_alone(temporary_, O_RDONLY | O_DIRECTORY | O_NOFOLLOW));
     } while (!error && lock_.get() < 0 && errno == ENOENT);  // renamed in between: another one is done
     if (lock_.get() < 0 && errno == EWOULDBLOCK)
@@ -126,7 +127,7 @@ class Save {
     std::error_code error;
     alone_ ? take_temporary() : io::remove_tree(temporary_, error);
     temporary_is_ours_ = true;
-    fs::create_directories(temporary_ + "/shards", error);
+    io::create_directories(temporary_ + "/shards", error);
     if (error)
       throw WriteError(fmt::format("{}: cannot be created: {}; {}", temporary_, error.message(),
                                    error.value() == ENAMETOOLONG ? io::remedy_of_long_name
@@ -200,12 +201,12 @@ class Save {
     if (!alone_) set_aside_newer(options_.directory, options_.base_step);
     (void)fault::point("ckpt.rename");
     std::error_code error;
-    fs::rename(temporary_, final_, error);
+    io::rename_file(temporary_, final_, error);
     if (error) throw WriteError(fmt::format("{}: cannot be renamed to {}: {}", temporary_, final_, error.message()));
     try {
       io::sync_directory(options_.directory);
     } catch (const WriteError&) {  // else the next save would take it for one that the run went back from
-      fs::rename(final_, temporary_, error);
+      io::rename_file(final_, temporary_, error);
       throw;
     }
   }

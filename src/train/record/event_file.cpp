@@ -15,6 +15,7 @@
 #include "trireme/base/crc32.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/base/io/entries.hpp"
+#include "trireme/base/io/handled_files.hpp"
 #include "trireme/base/unix_time.hpp"
 #include "trireme/mpi/topology.hpp"
 
@@ -95,7 +96,7 @@ std::vector<fs::path> event_files(const std::string& directory) {
 
 void make_directory(const std::string& directory) {
   std::error_code error;
-  fs::create_directories(directory, error);
+  io::create_directories(directory, error);
   if (error)
     throw WriteError(fmt::format(
         "{}: cannot be created: {}. Is run.output a directory that you may write to? metrics.tensorboard writes there.",
@@ -112,7 +113,7 @@ std::int64_t seconds_of(const fs::path& path) {
 
 void remove_file(const fs::path& path) {
   std::error_code error;
-  fs::remove(path, error);
+  io::remove_file(path, error);
   if (error) throw WriteError(fmt::format("{}: cannot be removed: {}", path.string(), error.message()));
 }
 

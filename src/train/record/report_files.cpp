@@ -8,6 +8,7 @@
 
 #include "trireme/base/error.hpp"
 #include "trireme/base/io/file.hpp"
+#include "trireme/base/io/handled_files.hpp"
 #include "trireme/base/io/output.hpp"
 #include "trireme/base/log.hpp"
 
@@ -22,7 +23,7 @@ bool ReportFiles::put(const std::string& path, const std::string& text) {
     io::write_text(temporary, text);
     io::rename_over(temporary, path);
   } catch (const WriteError& failure) {
-    fs::remove(temporary, error);
+    io::remove_file(temporary, error);
     if (!std::exchange(warned_[path], true))
       log::warning(
           fmt::format("{}: not written yet ({}). The training continues; the file is kept in memory and written when "

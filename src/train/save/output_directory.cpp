@@ -8,6 +8,7 @@
 
 #include "trireme/base/error.hpp"
 #include "trireme/base/io/file.hpp"
+#include "trireme/base/io/handled_files.hpp"
 #include "trireme/base/io/make_directories.hpp"
 #include "trireme/base/io/output.hpp"
 #include "trireme/base/log.hpp"
@@ -73,7 +74,7 @@ void prepare_checkpoint_directory(const config::RunConfig& config) {
   const std::string probe = config.checkpoint.directory + "/.write-probe";
   io::write_text(probe, "");
   std::error_code error;
-  fs::remove(probe, error);
+  io::remove_file(probe, error);
 }
 
 /// Whether a file may be replaced: a run wrote it, and it is not the run file that was given.
