@@ -125,8 +125,10 @@ job 2 train run.toml --set run.output=looks-on-too --set checkpoint.directory=st
 expect_done
 grep -q 'stands/checkpoints/step-00000002: step 2' err.txt || fail 'it did not take what is committed'
 [[ -d stands/checkpoints/.step-00000004.partial ]] || fail 'a job that does not save cleaned up'
-job 2 train run.toml --set run.output=saves-nothing --set checkpoint.directory=stands/checkpoints --set checkpoint.every=0 --set checkpoint.at_end=false --set train.steps=3
+job 2 train run.toml --set run.output=saves-nothing --set checkpoint.directory=stands/checkpoints --set checkpoint.every=0 \
+  --set checkpoint.at_end=false --set train.steps=3 --set train.stop_before_limit_seconds=30
 expect_done
+[[ $(grep -c 'train.stop_before_limit_seconds has no effect' err.txt) == 1 ]] || fail 'no warning that a run without saves does not stop'
 [[ -d stands/checkpoints/.step-00000004.partial ]] || fail 'a job that saves nothing cleaned up'
 # shellcheck disable=SC2046  # a number each
 kill -KILL $(processes_of $first)

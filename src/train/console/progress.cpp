@@ -111,9 +111,11 @@ void ProgressLine::show(const StepRow& row) {
 
 void ProgressLine::show(const EvalRow& row) {
   std::string sets;
-  for (const auto& [set, loss] : row.eval_losses) sets += fmt::format(" eval_loss.{}={:.6f}", set, loss);
-  output_.write(fmt::format("step={} eval_loss={:.6f}{} eval_tokens={} eval_seconds={:.3f}\n", row.step, row.eval_loss,
-                            sets, row.eval_tokens, row.eval_seconds));
+  const bool diverged = row.eval_tokens > 0 && std::isnan(row.eval_loss);
+  const auto text = [&](double loss) { return std::isnan(loss) && !diverged ? "none" : fmt::format("{:.6f}", loss); };
+  for (const auto& [set, loss] : row.eval_losses) sets += fmt::format(" eval_loss.{}={}", set, text(loss));
+  output_.write(fmt::format("step={} eval_loss={}{} eval_tokens={} eval_seconds={:.3f}\n", row.step,
+                            text(row.eval_loss), sets, row.eval_tokens, row.eval_seconds));
 }
 
 }  // namespace trireme::train

@@ -30,6 +30,10 @@ Stopping::Stopping(const config::RunConfig& config, const mpi::Communicator& wor
     : world_(world), stop_command_(std::move(stop_command)) {
   if (!saves_checkpoints(config)) {
     supervise::unblock_stop_signals();
+    if (world.rank() == 0 && config.train.stop_before_limit_seconds)
+      log::warning(
+          "train.stop_before_limit_seconds has no effect: the run saves no checkpoint, so it does not stop before the "
+          "time limit, which ends it. Set checkpoint.every, or checkpoint.at_end = true");
     return;
   }
   signals_.emplace([this](int signal) { heard(signal); });

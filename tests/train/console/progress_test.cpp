@@ -136,6 +136,12 @@ TEST(ProgressLine, GivesAnEvaluationALineOfItsOwn) {
   const EvalRow eval{.step = 120, .eval_loss = 2.5, .eval_tokens = 640, .eval_seconds = 0.25};
   const std::string line = "step=120 eval_loss=2.500000 eval_tokens=640 eval_seconds=0.250\n";
   EXPECT_EQ(shown(false, eval), line);
+  constexpr double nan = std::numeric_limits<double>::quiet_NaN();
+  EXPECT_EQ(shown(false, EvalRow{.step = 1, .eval_loss = nan}),
+            "step=1 eval_loss=none eval_tokens=0 eval_seconds=0.000\n");
+  EXPECT_EQ(shown(false, EvalRow{.step = 1, .eval_loss = 2, .eval_tokens = 3, .eval_losses = {{"a", nan}, {"b", 2}}}),
+            "step=1 eval_loss=2.000000 eval_loss.a=none eval_loss.b=2.000000 eval_tokens=3 eval_seconds=0.000\n");
+  EXPECT_THAT(shown(false, EvalRow{.step = 1, .eval_loss = nan, .eval_tokens = 3}), HasSubstr("eval_loss=nan"));
   EXPECT_THAT(shown(true, row, eval), EndsWith("]\033[0m\n" + line));
   EXPECT_THAT(shown(true, row, eval), Not(HasSubstr(" loss=")));
 }
