@@ -253,6 +253,7 @@ class Reader {
       const std::size_t last = std::string_view(lines).substr(held).rfind('\n');
       const std::size_t cut = ended ? lines.size() : last == std::string::npos ? 0 : held + last + 1;
       if (cut == 0) continue;
+      if (number == 1) text::TextCheck(stream.name()).check_format(lines);  // no line of such a file can be read
       text::Lines batch{.text = lines.substr(0, cut),
                         .field = options_.field,
                         .response = options_.response,

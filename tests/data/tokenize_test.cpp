@@ -162,6 +162,21 @@ TEST(Tokenize, RefusesWhatIsNoPlainText) {
   refused(latin, "100 characters of its first 1300 bytes are invalid, the first at byte 3");
 }
 
+TEST(Tokenize, RefusesAFileThatIsNoTextAsAWholeWhateverLinesMayBeLeftOut) {
+  const TemporaryDirectory dir;
+  for (const std::string begin : {"BZh91AY", "\xfd\x37zXZ", "PAR1", "\xff\xfe{"}) {
+    test::write_file(dir / "in", begin + std::string("\0\nab\ncd\n", 8));
+    for (const std::int64_t skipped : {0, 9}) {
+      const TokenizeOptions options{.field = "text", .skip_bad = skipped};
+      const std::string message = test::error_of(ExitCode::data, [&] {
+        (void)tokenize_files(*tokenizer::make_tokenizer("bytes"), {dir / "in"}, dir / "out.bin", options);
+      });
+      EXPECT_NE(message.find("not text"), std::string::npos) << message;
+      EXPECT_EQ(message.find("--skip-bad"), std::string::npos) << message;
+    }
+  }
+}
+
 TEST(Tokenize, TakesTextWithAFewBrokenCharactersAndOddOnes) {
   std::string text(40'000, 'x');
   for (std::size_t i = 0; i < 20; ++i) text[1000 * i] = '\xff';

@@ -9,7 +9,6 @@
 #include <optional>
 #include <vector>
 
-#include "data/text/check.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/base/text.hpp"
 
@@ -136,7 +135,6 @@ nlohmann::json object_of_line(std::string_view line, const std::string& name, st
   if (auto object = parsed(line)) return std::move(*object);
   if (const auto rewritten = Python(line).rewritten())
     if (auto object = parsed(*rewritten)) return std::move(*object);
-  if (number == 1) TextCheck(name).check_format(line);
   throw DataError(fmt::format("{}, line {}: it is {}", name, number, mistake_of(line, at, cause)));
 }
 
