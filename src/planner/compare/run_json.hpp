@@ -13,13 +13,15 @@ namespace trireme::planner {
   std::map<std::string, std::map<std::string, double>> out;
   for (const auto& [outer, inner] : json.items())
     if (inner.is_object())
-      for (const auto& [name, value] : inner.items()) out[outer][name] = value.get<double>();
+      for (const auto& [name, value] : inner.items())
+        if (value.is_number()) out[outer][name] = value.get<double>();
   return out;
 }
 
 /// Whether an event of a trace is an operation of a step; other rows, such as a GPU's kernels, have no step.
 [[nodiscard]] inline bool is_op(const nlohmann::json& event) {
-  return event.at("ph") == "X" && event.contains("args") && event.at("args").contains("step");
+  const auto phase = event.find("ph"), args = event.find("args");
+  return phase != event.end() && *phase == "X" && args != event.end() && args->contains("step");
 }
 
 }  // namespace trireme::planner

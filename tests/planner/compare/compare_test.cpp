@@ -95,6 +95,36 @@ TEST(ReadMeasuredRun, RefusesWhatIsNoRun) {
   EXPECT_THROW((void)read_measured_run(row, R"({"traceEvents":)" + deep + "}", "run"), ConfigError);
 }
 
+TEST(ReadMeasuredRun, RefusesADamagedRowOrEventByItsPlaceAndKey) {
+  const auto refusal = [](const std::string& metrics, const std::string& trace) -> std::string {
+    try {
+      (void)read_measured_run(metrics, trace, "run");
+    } catch (const ConfigError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  const std::string row = metrics_of(testing::small_run(), load_machine("h100"), 1);
+  EXPECT_THAT(refusal(row + "{\"step\":\n", ""),
+              HasSubstr("run: not the metrics or the trace of a run: line 2 of metrics.jsonl: no JSON"));
+  EXPECT_THAT(refusal(row + "[1]\n", ""), HasSubstr("line 2 of metrics.jsonl: expected a JSON object"));
+  EXPECT_THAT(refusal(row + "{\"step_seconds\":\"x\"}\n", ""),
+              HasSubstr("line 2 of metrics.jsonl: \"tokens_per_second_per_rank\" is missing; expected a number"));
+  std::string text = row, zero = row;
+  text.replace(row.find("\"data_seconds\":0"), 16, "\"data_seconds\":\"\"");
+  zero.replace(row.find("25.0"), 4, "0.00");
+  EXPECT_THAT(refusal(text, ""), HasSubstr("\"data_seconds\" is \"\"; expected a number"));
+  EXPECT_THAT(refusal(zero, ""), HasSubstr("\"tokens_per_second_per_rank\" is 0"));
+  EXPECT_THAT(refusal(row, "{}"), HasSubstr("the trace: \"traceEvents\" is missing; expected a list"));
+  EXPECT_THAT(refusal(row, R"({"traceEvents":[3]})"), HasSubstr("event 1 of the trace: expected a JSON object"));
+  EXPECT_THAT(refusal(row, R"({"traceEvents":[{"ph":"M","name":"thread_name","args":{"name":"x"}}]})"),
+              HasSubstr("event 1 of the trace: \"tid\""));
+  EXPECT_THAT(refusal(row, R"({"traceEvents":[{"ph":"X","name":"a","tid":1,"args":{"step":1}}]})"),
+              HasSubstr("\"dur\" is missing"));
+  for (const std::string& damaged : {refusal(row + "x\n", ""), refusal(row, "x")})
+    EXPECT_THAT(damaged, Not(HasSubstr("json.exception")));
+}
+
 TEST(ReadMeasuredRun, TakesTheTrafficThatWasLastWritten) {
   const std::string rows =
       metrics_of(testing::small_run(), load_machine("h100"), 1) +
