@@ -515,7 +515,7 @@ function(trireme_many_commands)
     target_link_libraries(many_commands PRIVATE Trireme::trireme)
   endif()
   foreach(function main _ZN7trireme3cli11end_processEi MPI_Init_thread MPI_Finalize _ZN6Kokkos10initializeERKNS_22InitializationSettingsE _ZN6Kokkos8finalizeEv
-                   _ZN6Kokkos14is_initializedEv)
+                   _ZN6Kokkos14is_initializedEv _ZN7trireme9supervise8Watchdog4markESt17basic_string_viewIcSt11char_traitsIcEEld)
     target_link_options(many_commands PRIVATE -Wl,--wrap=${function})
   endforeach()
 endfunction()

@@ -10,7 +10,10 @@
 #include <cstdio>
 #include <fstream>
 #include <string>
+#include <string_view>
 #include <vector>
+
+#include "trireme/supervise/watchdog.hpp"
 
 namespace Kokkos {
 class InitializationSettings;
@@ -41,6 +44,18 @@ void __wrap__ZN6Kokkos10initializeERKNS_22InitializationSettingsE(const Kokkos::
 void __real__ZN6Kokkos8finalizeEv();
 void __wrap__ZN6Kokkos8finalizeEv() { kokkos_in_use = false; }
 bool __wrap__ZN6Kokkos14is_initializedEv() { return kokkos_in_use; }
+
+// Watchdog::mark. A command's last mark begins a deadline for MPI_Finalize that only the end of the process ends.
+void __real__ZN7trireme9supervise8Watchdog4markESt17basic_string_viewIcSt11char_traitsIcEEld(
+    trireme::supervise::Watchdog* watchdog, std::string_view section, long step, double extra_seconds);
+void __wrap__ZN7trireme9supervise8Watchdog4markESt17basic_string_viewIcSt11char_traitsIcEEld(
+    trireme::supervise::Watchdog* watchdog, std::string_view section, long step, double extra_seconds) {
+  if (section == "MPI_Finalize")
+    watchdog->rest();
+  else
+    __real__ZN7trireme9supervise8Watchdog4markESt17basic_string_viewIcSt11char_traitsIcEEld(watchdog, section, step,
+                                                                                            extra_seconds);
+}
 }
 // NOLINTEND(bugprone-reserved-identifier,readability-identifier-naming)
 
