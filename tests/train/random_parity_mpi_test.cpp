@@ -24,6 +24,7 @@
 #include <string>
 #include <vector>
 
+#include "support/fuzz.hpp"
 #include "support/jobs.hpp"
 #include "support/nccl_ranks.hpp"
 #include "support/random_runs.hpp"
@@ -200,7 +201,7 @@ void follow_the_plain_program(const std::vector<const model::Architecture*>& fam
   const mpi::Communicator world = mpi::Communicator::from(MPI_COMM_WORLD);
   const test::TokenFiles files(world, 257);
   const std::vector<device::Gpu> gpus = device::probe_gpus().gpus;
-  const int steps = gpus.empty() ? 20 : 4;  // a simulated GPU takes its time
+  const int steps = !gpus.empty() ? 4 : test::tries_everything() ? 20 : 12;  // a simulated GPU takes its time
   const char* seed = std::getenv("TRIREME_TEST_SEED");
   const unsigned long number = (seed != nullptr ? std::strtoul(seed, nullptr, 10) : 1) * 100 + world.size() + stream;
   test::Draw draw(number), axes_draw(number + 50), switches_draw(number + 70), silence_draw(number + 90);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Every schedule x number of microbatches x sync x recompute x offload: all pairs of settings, on as many pipeline
-// ranks as there are, each beside the plain program for 20 steps and beside the plan, in bytes and in memory by
+// ranks as there are, each compared with the plain program for 8 steps and with the plan, in bytes and in memory by
 // category.
 //
 // ranks: 2 3 4
