@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Every system call of small commands fails once (tests/support/system_calls/sweep.py): train with resume, save, evaluation and
-# export; tokenize, import, export, evaluate, report. Nothing is lost, nothing is wrong without a word. A random minute of it;
+# export; tokenize, import, export, evaluate, report. Nothing is lost, nothing is wrong silently. A random half minute of it;
 # TRIREME_TEST_LONG=1: all.
 # labels: slow
 # timeout: 600

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Damaged files of every input format: each is refused with a message, or read. The manifest and index of checkpoints,
-// run files, CSV and config.json have fuzzers of their own as well. Runs for a random minute; with TRIREME_TEST_LONG=1
-// for eight.
+// run files, CSV and config.json also have separate fuzzers. Runs for 20 random seconds; with TRIREME_TEST_LONG=1 for
+// eight minutes.
+//
 // ranks: 1
+//
 // labels: slow
+//
 // timeout: 600
 #include <zlib.h>
 #include <zstd.h>
@@ -39,7 +42,7 @@ class EveryInput : public testing::Test {
   }
   template <class Read>
   static void fuzz(const std::string& format, const std::vector<std::string>& samples, Read&& read) {
-    test::fuzz(format, samples, (test::tries_everything() ? 480.0 : 55.0) / formats, read);
+    test::fuzz(format, samples, (test::tries_everything() ? 480.0 : 20.0) / formats, read);
   }
 
   const test::TemporaryDirectory dir_;
