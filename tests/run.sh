@@ -7,7 +7,7 @@
 #   tests/run.sh -L values        arguments go to ctest: one label (values, lint, machine, mpi, gpu, slow) ...
 #   tests/run.sh -R '^nn\.'       ... or one layer
 #   tests/run.sh --long           with the tests of label "long", which are left out otherwise, and all of what fuzzers and
-#                                 sweeps try a random minute of (TRIREME_TEST_LONG=1)
+#                                 sweeps try a random part of (TRIREME_TEST_LONG=1)
 #   tests/run.sh --asan           the tests of the value layers, tokenizer, data and checkpoint, fuzzers included, in a build of
 #                                 their own with AddressSanitizer and UndefinedBehaviorSanitizer
 set -euo pipefail
@@ -45,6 +45,6 @@ fi
 echo "tests: running after ${SECONDS} s"
 report=$(mktemp)
 trap 'rm -f "$report"' EXIT
-# One test more than cores: many of them wait most of the time (see src/cmake/TriremeTests.cmake).
-ctest --test-dir "$("$source/jobs/build.sh" --directory)" --parallel $(($(nproc) + 1)) --output-on-failure --no-tests=error \
+# Two tests more than cores: scripts wait most of the time (see src/cmake/TriremeTests.cmake).
+ctest --test-dir "$("$source/jobs/build.sh" --directory)" --parallel $(($(nproc) + 2)) --output-on-failure --no-tests=error \
   --test-output-size-passed 65536 --output-junit "$report" ${left_out+"${left_out[@]}"} "$@" 2>&1 | python3 "$source/tests/support/skips.py" "$report"

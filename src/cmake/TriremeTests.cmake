@@ -15,9 +15,9 @@
 #   tests/support/                  what machine tests share, and their main functions
 # A test file may override, each on a line of its own:  // ranks: 1 2 3   // timeout: 300   // labels: slow   (# in .sh)
 #
-# ctest shares out the cores (tests/run.sh: one slot more than cores). A rank of a test with computing ranks takes a core; the
-# scripts, which mostly wait for programs to start and to end, take one slot each, whatever they start. Tests of several cores
-# are started first, so that scripts fill the slot that is left beside each; of both kinds, what may take longest (timeout).
+# ctest shares out the cores (tests/run.sh: two slots more than cores). A rank of a test with computing ranks takes a slot, ranks
+# for all cores take one more: one script runs at the same time. The scripts, which mostly wait for programs to start and to end, take
+# one slot each, whatever they start. Tests of several slots are started first; of both kinds, what may take longest (timeout).
 cmake_host_system_information(RESULT trireme_cores QUERY NUMBER_OF_LOGICAL_CORES)
 set(trireme_test_environment
   OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMP_PROC_BIND=false OMP_WAIT_POLICY=passive
@@ -201,10 +201,10 @@ function(trireme_limit seconds variable)
   set(${variable} ${limit} PARENT_SCOPE)
 endfunction()
 
-# Sets `variable` to the slots of a test with so many threads that compute: no more than there are cores.
+# Sets `variable` to the slots of a test with so many threads that compute: at most one more than there are cores.
 function(trireme_processors threads variable)
-  if(threads GREATER trireme_cores)
-    set(threads ${trireme_cores})
+  if(NOT threads LESS trireme_cores)
+    math(EXPR threads "${trireme_cores} + 1")
   endif()
   set(${variable} ${threads} PARENT_SCOPE)
 endfunction()
@@ -245,10 +245,10 @@ function(trireme_layer_tests layer)
     list(JOIN TRIREME_MPIEXEC_FLAGS " " mpi_flags)
     trireme_limit(300 limit)
     set(processors 2)
-    if(layer MATCHES "^(comm|supervise)$") # which wait for timeouts
+    if(layer MATCHES "^(comm|supervise)$") # which wait for timeouts, for half a minute
       set(processors 1)
     endif()
-    set_tests_properties(${layer}.tests PROPERTIES LABELS machine TIMEOUT ${limit} PROCESSORS ${processors} SKIP_RETURN_CODE 77
+    set_tests_properties(${layer}.tests PROPERTIES LABELS machine TIMEOUT ${limit} COST ${limit} PROCESSORS ${processors} SKIP_RETURN_CODE 77
       ENVIRONMENT "${trireme_test_environment};OMP_NUM_THREADS=2;MPIEXEC=${MPIEXEC_EXECUTABLE};MPIEXEC_FLAGS=${mpi_flags}")
   endif()
 endfunction()
@@ -452,10 +452,15 @@ function(trireme_simulated_gpu_tests)
         string(REPLACE "_" " " words ${how})
         set(environment "TRIREME_SIMULATED_GPU=${words}")
       endif()
+      # Two ranks take every case of one: work that comes too early is seen there, work that comes late on one rank as well.
+      set(labels mpi)
+      if(how STREQUAL "compute_late" AND ranks EQUAL 1)
+        list(APPEND labels long)
+      endif()
       trireme_processors(${ranks} processors)
       add_test(NAME ${test} COMMAND ${MPIEXEC_EXECUTABLE} ${TRIREME_MPIEXEC_FLAGS} ${MPIEXEC_NUMPROC_FLAG} ${ranks}
         $<TARGET_FILE:simulated_gpu_mpi_tests> --gtest_brief=1 --gtest_filter=-${left_out})
-      set_tests_properties(${test} PROPERTIES LABELS mpi TIMEOUT 600 COST 600 PROCESSORS ${processors}
+      set_tests_properties(${test} PROPERTIES LABELS "${labels}" TIMEOUT 600 COST 600 PROCESSORS ${processors}
         ENVIRONMENT "${trireme_test_environment};OMP_NUM_THREADS=1;TRIREME_SIMULATED_GPUS=4;${environment}")
     endforeach()
   endforeach()

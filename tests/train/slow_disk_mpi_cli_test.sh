@@ -2,7 +2,7 @@
 #
 # What takes longer than comm.timeout_seconds where a disk is slow, and is no hang: to look at the data before the start, and
 # one flush to disk at the end (tests/support/system_calls). Both at once, as they only wait.
-# timeout: 200
+# timeout: 400
 # processors: 1
 source "$TRIREME_SOURCE/tests/cli/small_run.sh"
 
