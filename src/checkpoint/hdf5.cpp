@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <new>
 
-#include "checkpoint/memory_driver.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/checkpoint/hdf5_version.hpp"
 
@@ -41,24 +40,6 @@ bool no_memory() {
   return found;
 }
 
-Properties page_aligned() {
-  Properties access(H5Pcreate(H5P_FILE_ACCESS));
-  // A file system that cannot lock (ENOLCK, EOPNOTSUPP) would refuse every save, and no other process knows the file:
-  // it is in a directory of this save, which the run's lock protects. HDF5_USE_FILE_LOCKING overrules this.
-  H5Pset_file_locking(access.id(), /*use_file_locking=*/false, /*ignore_when_disabled=*/true);
-  H5Pset_libver_bounds(access.id(), H5F_LIBVER_V110, H5F_LIBVER_V110);
-  H5Pset_alignment(access.id(), page, page);
-  H5Pset_fclose_degree(access.id(), H5F_CLOSE_STRONG);
-  return access;
-}
-
-/// Without times: the same values make the same file.
-Properties untimed(hid_t kind) {
-  Properties creation(H5Pcreate(kind));
-  H5Pset_obj_track_times(creation.id(), false);
-  return creation;
-}
-
 }  // namespace
 
 Hdf5Lock::Hdf5Lock() : lock_(mutex()) {
@@ -73,90 +54,6 @@ std::string last_reason() {
   H5Ewalk2(H5E_DEFAULT, H5E_WALK_DOWNWARD, keep_last, &reason);
   std::replace(reason.begin(), reason.end(), '\n', ' ');  // of ctime(), in the middle of why a write failed
   return reason.empty() ? "no reason given" : reason;
-}
-
-Writer::Writer(std::string path) : path_(std::move(path)), image_(std::make_shared<MemoryFile>()) {
-  const Properties access = page_aligned();
-  const Properties creation = untimed(H5P_FILE_CREATE);
-  if (!keep_in_memory(access.id(), image_)) (void)check(-1, "lay the file out in memory");
-  file_ = File(check(H5Fcreate(path_.c_str(), H5F_ACC_TRUNC, creation.id(), access.id()), "create the file"));
-}
-
-hid_t Writer::check(hid_t id, std::string_view what) const {
-  if (id < 0)
-    throw WriteError(fmt::format("{}: cannot {}: HDF5 reports: {}; check free space, quota and permissions", path_,
-                                 what, last_reason()));
-  return id;
-}
-
-void Writer::check_status(herr_t status, std::string_view what) const { (void)check(status, what); }
-
-void Writer::group(const std::string& name) {
-  const Properties creation = untimed(H5P_GROUP_CREATE);
-  const Group group(check(H5Gcreate2(file_.id(), name.c_str(), H5P_DEFAULT, creation.id(), H5P_DEFAULT),
-                          fmt::format("create group {}", name)));
-}
-
-haddr_t Writer::reserved_floats(const std::string& name, hsize_t elements) {
-  const Properties creation = untimed(H5P_DATASET_CREATE);
-  check_status(H5Pset_layout(creation.id(), H5D_CONTIGUOUS), "describe a dataset");
-  check_status(H5Pset_alloc_time(creation.id(), H5D_ALLOC_TIME_EARLY), "describe a dataset");
-  check_status(H5Pset_fill_time(creation.id(), H5D_FILL_TIME_NEVER), "describe a dataset");
-  const Space space(check(H5Screate_simple(1, &elements, nullptr), "describe a dataset"));
-  const Dataset dataset(
-      check(H5Dcreate2(file_.id(), name.c_str(), H5T_IEEE_F32LE, space.id(), H5P_DEFAULT, creation.id(), H5P_DEFAULT),
-            fmt::format("create dataset {}", name)));
-  const haddr_t offset = H5Dget_offset(dataset.id());
-  if (offset == HADDR_UNDEF) (void)check(-1, fmt::format("place dataset {}", name));
-  return offset;
-}
-
-void Writer::bytes(const std::string& name, std::string_view text) {
-  const hsize_t size = text.size();
-  const Space space(check(H5Screate_simple(1, &size, nullptr), "describe a dataset"));
-  const Dataset dataset(
-      check(H5Dcreate2(file_.id(), name.c_str(), H5T_STD_U8LE, space.id(), H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT),
-            fmt::format("create dataset {}", name)));
-  check_status(H5Dwrite(dataset.id(), H5T_NATIVE_UINT8, H5S_ALL, H5S_ALL, H5P_DEFAULT, text.data()),
-               fmt::format("write dataset {}", name));
-}
-
-void Writer::virtual_floats(const std::string& name, std::span<const hsize_t> shape, const Properties& creation) {
-  const Space space(check(H5Screate_simple(static_cast<int>(shape.size()), shape.data(), nullptr),
-                          fmt::format("describe dataset {}", name)));
-  const Dataset dataset(
-      check(H5Dcreate2(file_.id(), name.c_str(), H5T_IEEE_F32LE, space.id(), H5P_DEFAULT, creation.id(), H5P_DEFAULT),
-            fmt::format("create virtual dataset {}", name)));
-}
-
-void Writer::scalar(const std::string& name, hid_t type, const void* value) {
-  const std::string what = fmt::format("write attribute {}", name);
-  const Space space(check(H5Screate(H5S_SCALAR), what));
-  const Attribute attribute(
-      check(H5Acreate2(file_.id(), name.c_str(), type, space.id(), H5P_DEFAULT, H5P_DEFAULT), what));
-  check_status(H5Awrite(attribute.id(), type, value), what);
-}
-
-void Writer::attribute(const std::string& name, const std::string& text) {
-  const Type type(check(H5Tcopy(H5T_C_S1), "describe a text"));
-  check_status(H5Tset_size(type.id(), H5T_VARIABLE), "describe a text");
-  check_status(H5Tset_cset(type.id(), H5T_CSET_UTF8), "describe a text");
-  const char* value = text.c_str();
-  scalar(name, type.id(), &value);
-}
-
-void Writer::attribute(const std::string& name, std::int64_t value) { scalar(name, H5T_NATIVE_INT64, &value); }
-void Writer::attribute(const std::string& name, double value) { scalar(name, H5T_NATIVE_DOUBLE, &value); }
-
-void Writer::close() {
-  const herr_t flushed = H5Fflush(file_.id(), H5F_SCOPE_GLOBAL);
-  const std::string reason = flushed < 0 ? last_reason() : "";
-  const bool closed = file_.close();
-  if (flushed < 0)
-    throw WriteError(
-        fmt::format("{}: cannot flush the file: HDF5 reports: {}; check free space and quota", path_, reason));
-  if (!closed) (void)check(-1, "close the file");
-  image_->copy_to(path_);
 }
 
 std::string read_bytes(std::string_view image, const std::string& path, const std::string& name) {

@@ -5,7 +5,6 @@
 #include <sys/resource.h>
 
 #include "trireme/base/error.hpp"
-#include "trireme/base/io/file.hpp"
 
 namespace trireme::io {
 
@@ -17,12 +16,6 @@ void require_file_size(const std::string& path, std::int64_t bytes) {
         fmt::format("{}: needs up to {} bytes, but a file of this process may have {} at most (ulimit -f); raise the "
                     "limit",
                     path, bytes, limit.rlim_cur));
-}
-
-void require_disk_space(const std::string& path, std::int64_t bytes) {
-  require_file_size(path, bytes);
-  File::create(path).reserve(bytes);
-  (void)File::create(path);  // gives it back
 }
 
 }  // namespace trireme::io

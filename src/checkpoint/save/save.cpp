@@ -11,8 +11,7 @@
 #include <filesystem>
 
 #include "checkpoint/commit.hpp"
-#include "checkpoint/save/group_file.hpp"
-#include "checkpoint/save/index_file.hpp"
+#include "checkpoint/save/index_image.hpp"
 #include "checkpoint/save/shard_file.hpp"
 #include "checkpoint/save/shard_plan.hpp"
 #include "trireme/base/build_info.hpp"
@@ -146,16 +145,15 @@ class Save {
                       options_.directory, to_text(Bytes{needed}), needed, to_text(Bytes{available}), available));
   }
 
-  /// One file a rank, or one a group.
   void write_shards(const Meanwhile& meanwhile) {
-    constexpr std::string_view what = "write a checkpoint";
-    if (options_.ranks_per_file == 1)
-      return every_rank(what, [&] { written_ = write_shard_file(temporary_, shards_, meanwhile); });
-    const Writers writers = writers_of(shards_.mesh, shards_.dp_rank(), options_.ranks_per_file);
-    const int first_rank = shards_.mesh.rank_of({.pipeline = shards_.at.pipeline, .tensor = shards_.at.tensor}).value;
-    const mpi::Communicator group = world_.split(first_rank + writers.first * shards_.mesh.tensor, shards_.dp_rank());
-    every_rank(what,
-               [&] { written_ = write_group_file(group, temporary_, shards_, options_.ranks_per_file, meanwhile); });
+    const mesh::Mesh& mesh = shards_.mesh;
+    const int first_rank = mesh.rank_of({.pipeline = shards_.at.pipeline, .tensor = shards_.at.tensor}).value;
+    const Writers writers = writers_of(mesh, shards_.dp_rank(), options_.ranks_per_file);
+    const mpi::Communicator group = options_.ranks_per_file == 1
+                                        ? mpi::Communicator::from(MPI_COMM_SELF)
+                                        : world_.split(first_rank + writers.first * mesh.tensor, shards_.dp_rank());
+    every_rank("write a checkpoint",
+               [&] { written_ = write_shard_file(group, temporary_, shards_, options_.ranks_per_file, meanwhile); });
   }
 
   /// Removes what is older than `keep`, when every rank has read from the disk that the new one is what it wrote. When
@@ -189,7 +187,8 @@ class Save {
     (void)fault::point("ckpt.manifest");
     const std::string json = to_json(manifest_, files);
     manifest_ = parse_manifest(index_path(temporary_), json);
-    write_index(temporary_, manifest_, json);
+    index_image(manifest_, json).write_file(index_path(temporary_));
+    io::File::update(index_path(temporary_)).sync_and_close();
     const FileHash index = hash_file(index_path(temporary_));
     io::write_text(temporary_ + "/COMMIT", commit_text(format_version(manifest_.mesh), index.bytes, index.hash));
     io::sync_directory(temporary_ + "/shards");

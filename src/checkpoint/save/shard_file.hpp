@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <vector>
@@ -8,6 +9,7 @@
 #include "trireme/base/io/file.hpp"
 #include "trireme/checkpoint/manifest.hpp"
 #include "trireme/checkpoint/save/save.hpp"
+#include "trireme/mpi/communicator.hpp"
 
 namespace trireme::checkpoint {
 
@@ -29,9 +31,14 @@ struct WrittenFile {
 /// What a rank does while the disk is busy with what it wrote.
 using Meanwhile = std::function<void()>;
 
-/// Writes this rank's part of its shard to `path`/<shard_path>, flushed to disk, and says what is in it. HDF5 lays the
-/// file out, plain writes fill it: they report a full disk, HDF5 does not always. Throws WriteError.
-[[nodiscard]] WrittenFile write_shard_file(const std::string& path, const Shards& shards, const Meanwhile& meanwhile);
+/// Writes the parts of all ranks of `group` to one file below `path`, named after the first of them, flushed to disk.
+/// Every rank lays the file out by HDF5 in memory, with equal results; the first one writes the layout, all write their
+/// values by plain writes, which report a full disk where HDF5 does not always. Parallel HDF5 is not used: there a rank
+/// that fails leaves the others waiting. group: the dp ranks of `writers_of`, in order, at one tensor rank. Collective
+/// over `group`; where one rank fails all of them leave at the same step. Throws mpi::CollectiveError.
+[[nodiscard]] WrittenFile write_shard_file(const mpi::Communicator& group, const std::string& path,
+                                           const Shards& shards, std::int64_t ranks_per_file,
+                                           const Meanwhile& meanwhile);
 
 /// Reads what this rank wrote to a file below `path` again, from the disk where the system lets it, and the first rank
 /// all that belongs to no slice. Throws CheckpointError naming file and dataset when it is something else.

@@ -12,10 +12,6 @@
 namespace trireme::checkpoint {
 namespace {
 
-// At most what HDF5 adds: groups; headers, links and the way to the next page.
-constexpr std::int64_t hdf5_bytes = 1 << 16;
-constexpr std::int64_t hdf5_bytes_a_dataset = 1 << 13;
-
 /// The pieces of parameters in `part` of shard `rank`, with offsets from the beginning of the part.
 std::vector<shard::StridedSlice> slices_of_part(const Shards& shards, ParamBlock block, int rank, shard::Range part) {
   std::vector<shard::Slice> clipped;
@@ -98,12 +94,6 @@ std::vector<PlannedDataset> plan_file(const Shards& shards, const Writers& write
       if (!planned.parts.empty()) datasets.push_back(std::move(planned));
     }
   return datasets;
-}
-
-std::int64_t most_bytes(const std::vector<PlannedDataset>& planned) {
-  std::int64_t bytes = hdf5_bytes;
-  for (const PlannedDataset& one : planned) bytes += 4 * one.dataset.elements + hdf5_bytes_a_dataset;
-  return bytes;
 }
 
 }  // namespace trireme::checkpoint

@@ -39,7 +39,4 @@ struct PlannedDataset {
 /// are left out, and datasets without parts.
 [[nodiscard]] std::vector<PlannedDataset> plan_file(const Shards& shards, const Writers& writers);
 
-/// At most what the file will have, in bytes.
-[[nodiscard]] std::int64_t most_bytes(const std::vector<PlannedDataset>& planned);
-
 }  // namespace trireme::checkpoint

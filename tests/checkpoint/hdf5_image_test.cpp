@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "checkpoint/memory_file.hpp"
+#include "checkpoint/hdf5_image.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -20,14 +20,14 @@ using testing::HasSubstr;
 
 std::span<const std::byte> bytes_of(const std::string& text) { return std::as_bytes(std::span(text)); }
 
-std::string read(const MemoryFile& file, std::uint64_t at, std::size_t size) {
+std::string read(const Image& file, std::uint64_t at, std::size_t size) {
   std::string text(size, '?');
   file.read(at, std::as_writable_bytes(std::span(text)));
   return text;
 }
 
-TEST(MemoryFile, KeepsWhatWasWrittenAndHoles) {
-  MemoryFile file;
+TEST(Hdf5Image, KeepsWhatWasWrittenAndHoles) {
+  Image file;
   file.write(4094, bytes_of("over two pages"));
   file.write(std::uint64_t{1} << 35, bytes_of("far"));
   file.write(4096, bytes_of("ER"));
@@ -37,7 +37,7 @@ TEST(MemoryFile, KeepsWhatWasWrittenAndHoles) {
 
   const test::TemporaryDirectory directory;
   file.resize((std::uint64_t{1} << 35) + 2);
-  file.copy_to(directory / "copy");
+  file.write_file(directory / "copy");
   struct stat copy = {};
   ASSERT_EQ(::stat((directory / "copy").c_str(), &copy), 0);
   EXPECT_EQ(copy.st_size, (std::int64_t{1} << 35) + 2);
@@ -48,6 +48,23 @@ TEST(MemoryFile, KeepsWhatWasWrittenAndHoles) {
   EXPECT_EQ(text, std::string("\0ovER two pages\0", 16));
   stream.seekg(std::int64_t{1} << 35).read(text.data(), 2);
   EXPECT_EQ(text.substr(0, 2), "fa");
+}
+
+// The ranks of a group lay out their file independently.
+TEST(Hdf5Image, EqualCallsGiveEqualImages) {
+  const Hdf5Lock lock;
+  const auto lay_out = [](std::int64_t elements) {
+    ImageBuilder builder;
+    builder.group("model");
+    const std::int64_t first = builder.reserve_floats("model/b0", elements);
+    const std::int64_t second = builder.reserve_floats("model/b1", 5000);
+    EXPECT_GE(second, first + 4 * elements);
+    const Image image = builder.finish();
+    EXPECT_GE(static_cast<std::int64_t>(image.size()), second + 20'000);
+    return image.hash();
+  };
+  EXPECT_EQ(lay_out(std::int64_t{1} << 32), lay_out(std::int64_t{1} << 32));
+  EXPECT_NE(lay_out(5000), lay_out(5001));
 }
 
 /// No more memory for this process than it has and `bytes`, while it lives.
@@ -70,11 +87,11 @@ class MemoryLimit {
 };
 
 // HDF5 can neither write nor forget a file whose writes fail, and crashes at the end of a run. It must not know.
-TEST(MemoryFile, SaysWhereMemoryEndedWhenItIsWrittenToTheDisk) {
+TEST(Hdf5Image, SaysWhereMemoryEndedWhenItIsWrittenToTheDisk) {
 #ifdef __SANITIZE_ADDRESS__
   GTEST_SKIP() << "AddressSanitizer ends a program that has no more memory";
 #endif
-  MemoryFile file;
+  Image file;
   const std::string large(std::size_t{256} << 20, 'x');
   {
     const MemoryLimit limit(std::uint64_t{16} << 20);
@@ -83,7 +100,7 @@ TEST(MemoryFile, SaysWhereMemoryEndedWhenItIsWrittenToTheDisk) {
   }
   const test::TemporaryDirectory directory;
   try {
-    file.copy_to(directory / "large");
+    file.write_file(directory / "large");
     FAIL() << "written";
   } catch (const WriteError& error) {
     EXPECT_THAT(error.what(), HasSubstr("large: there is not enough memory to lay it out"));

@@ -1,16 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "checkpoint/save/index_file.hpp"
+#include "checkpoint/save/index_image.hpp"
 
 #include <fmt/format.h>
 
 #include <limits>
 #include <vector>
 
-#include "base/io/disk_space.hpp"
-#include "checkpoint/hdf5.hpp"
 #include "checkpoint/rectangles.hpp"
-#include "trireme/base/io/file.hpp"
-#include "trireme/checkpoint/directory.hpp"
 
 namespace trireme::checkpoint {
 namespace {
@@ -25,41 +21,41 @@ struct Place {
 };
 
 /// Maps `place` into the virtual dataset that `creation` describes, of rows of `columns`.
-void map_slice(const h5::Writer& file, const h5::Properties& creation, const h5::Space& whole, bool matrix,
-               std::int64_t columns, const Place& place) {
+void map_slice(const h5::Properties& creation, const h5::Space& whole, bool matrix, std::int64_t columns,
+               const Place& place) {
   const auto source_size = static_cast<hsize_t>(place.dataset->elements);
   auto source_at = static_cast<hsize_t>(place.slice->offset);
   for (const Rectangle& piece : rectangles(place.slice->hyperslab, columns)) {
     const hsize_t start[] = {static_cast<hsize_t>(piece.row), static_cast<hsize_t>(piece.column)};
     const hsize_t count[] = {static_cast<hsize_t>(piece.rows), static_cast<hsize_t>(piece.columns)};
     const int skip = matrix ? 0 : 1;  // a vector is one row
-    file.check_status(H5Sselect_hyperslab(whole.id(), H5S_SELECT_SET, start + skip, nullptr, count + skip, nullptr),
-                      "map a slice");
+    h5::ImageBuilder::check(
+        H5Sselect_hyperslab(whole.id(), H5S_SELECT_SET, start + skip, nullptr, count + skip, nullptr), "map a slice");
     const auto source_count = static_cast<hsize_t>(piece.size());
-    const h5::Space source(file.check(H5Screate_simple(1, &source_size, nullptr), "map a slice"));
-    file.check_status(H5Sselect_hyperslab(source.id(), H5S_SELECT_SET, &source_at, nullptr, &source_count, nullptr),
-                      "map a slice");
-    file.check_status(H5Pset_virtual(creation.id(), whole.id(), place.file->path.c_str(),
-                                     ("/" + place.dataset->name).c_str(), source.id()),
-                      "map a slice");
+    const h5::Space source(h5::ImageBuilder::check(H5Screate_simple(1, &source_size, nullptr), "map a slice"));
+    h5::ImageBuilder::check(
+        H5Sselect_hyperslab(source.id(), H5S_SELECT_SET, &source_at, nullptr, &source_count, nullptr), "map a slice");
+    h5::ImageBuilder::check(H5Pset_virtual(creation.id(), whole.id(), place.file->path.c_str(),
+                                           ("/" + place.dataset->name).c_str(), source.id()),
+                            "map a slice");
     source_at += source_count;
   }
 }
 
-void write_virtual(h5::Writer& file, Quantity quantity, const SavedParameter& parameter,
+void write_virtual(h5::ImageBuilder& file, Quantity quantity, const SavedParameter& parameter,
                    const std::vector<Place>& places) {
   const std::vector<hsize_t> shape(parameter.shape.begin(), parameter.shape.end());
   const bool matrix = shape.size() > 1;
-  const h5::Properties creation(file.check(H5Pcreate(H5P_DATASET_CREATE), "describe a dataset"));
+  const h5::Properties creation(h5::ImageBuilder::check(H5Pcreate(H5P_DATASET_CREATE), "describe a dataset"));
   const float missing = std::numeric_limits<float>::quiet_NaN();
-  file.check_status(H5Pset_fill_value(creation.id(), H5T_NATIVE_FLOAT, &missing), "set the fill value");
-  const h5::Space whole(
-      file.check(H5Screate_simple(static_cast<int>(shape.size()), shape.data(), nullptr), "describe a dataset"));
-  for (const Place& place : places) map_slice(file, creation, whole, matrix, columns_of(parameter), place);
+  h5::ImageBuilder::check(H5Pset_fill_value(creation.id(), H5T_NATIVE_FLOAT, &missing), "set the fill value");
+  const h5::Space whole(h5::ImageBuilder::check(H5Screate_simple(static_cast<int>(shape.size()), shape.data(), nullptr),
+                                                "describe a dataset"));
+  for (const Place& place : places) map_slice(creation, whole, matrix, columns_of(parameter), place);
   file.virtual_floats(fmt::format("{}/{}", to_text(quantity), parameter.name), shape, creation);
 }
 
-void write_attributes(h5::Writer& file, const Manifest& manifest) {
+void write_attributes(h5::ImageBuilder& file, const Manifest& manifest) {
   const State& state = manifest.state;
   file.attribute("format", std::string("trireme checkpoint"));
   file.attribute("format_version", std::int64_t{format_version(manifest.mesh)});
@@ -75,7 +71,7 @@ void write_attributes(h5::Writer& file, const Manifest& manifest) {
   if (state.run_file.size() < longest_attribute) file.attribute("run_file", state.run_file);
 }
 
-void write_datasets(h5::Writer& file, const Manifest& manifest) {
+void write_datasets(h5::ImageBuilder& file, const Manifest& manifest) {
   std::vector<std::vector<std::vector<Place>>> places(all_quantities.size(),
                                                       std::vector<std::vector<Place>>(manifest.parameters.size()));
   for (const SavedFile& source : manifest.files)
@@ -90,28 +86,15 @@ void write_datasets(h5::Writer& file, const Manifest& manifest) {
   }
 }
 
-/// At most what the file will have: a mapping takes more room than its slice in the manifest.
-std::int64_t most_bytes(const Manifest& manifest, const std::string& json) {
-  constexpr std::int64_t hdf5_bytes = 1 << 17;
-  constexpr std::int64_t hdf5_bytes_a_dataset = 1 << 13;
-  constexpr std::int64_t mapping_to_text = 16;
-  return hdf5_bytes + mapping_to_text * static_cast<std::int64_t>(json.size()) +
-         hdf5_bytes_a_dataset * static_cast<std::int64_t>(all_quantities.size() * manifest.parameters.size());
-}
-
 }  // namespace
 
-void write_index(const std::string& path, const Manifest& manifest, const std::string& json) {
-  io::require_disk_space(index_path(path), most_bytes(manifest, json));
-  {
-    const h5::Hdf5Lock lock;
-    h5::Writer file(index_path(path));
-    write_attributes(file, manifest);
-    write_datasets(file, manifest);
-    file.bytes("manifest", json);
-    file.close();
-  }
-  io::File::update(index_path(path)).sync_and_close();
+h5::Image index_image(const Manifest& manifest, const std::string& json) {
+  const h5::Hdf5Lock lock;
+  h5::ImageBuilder builder;
+  write_attributes(builder, manifest);
+  write_datasets(builder, manifest);
+  builder.bytes("manifest", json);
+  return builder.finish();
 }
 
 }  // namespace trireme::checkpoint
