@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "cli/commands.hpp"
+#include "cli/start/help_text.hpp"
 #include "cli/start/standard_streams.hpp"
 #include "cli/this_build.hpp"
 #include "trireme/base/error.hpp"
@@ -124,7 +125,7 @@ inline int run_command(CLI::App& app, const Action& chosen, int argc, char** arg
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& asked) {  // --help, --version
-    return app.exit(asked);
+    return print_help(app, asked);
   } catch (const CLI::ParseError& mistake) {
     if (on_mistake) on_mistake();
     fmt::print(stderr, "trireme: error: {}\n", printable_lines(message_on(mistake, app, argc, argv)));

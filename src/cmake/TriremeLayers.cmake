@@ -194,7 +194,7 @@ endfunction()
 function(trireme_front)
   set(cli ${PROJECT_SOURCE_DIR}/src/cli)
   file(GLOB sources CONFIGURE_DEPENDS ${cli}/front/*.cpp ${cli}/plan*.cpp ${cli}/submit*.cpp ${cli}/this_build.cpp
-    ${cli}/start/launcher.cpp ${cli}/start/numbers.cpp
+    ${cli}/start/help_text.cpp ${cli}/start/launcher.cpp ${cli}/start/numbers.cpp
     ${cli}/start/log.cpp ${cli}/start/standard_streams.cpp ${cli}/start/train_arguments.cpp)
   get_property(values GLOBAL PROPERTY trireme_value_layers)
   list(TRANSFORM values PREPEND trireme_)

@@ -105,6 +105,26 @@ expect_end 8 'nowhere/'
 program generate out --promt ship
 expect_end 2 '--promt is not an option of generate; did you mean --prompt'
 
+# More ranks than sequences: rank 0 answers before any rank has loaded the full program, for which a script stands here.
+mkdir -p front/libexec/trireme && cp "$TRIREME" front/trireme
+printf '#!/bin/sh\nexec sleep 100\n' >front/libexec/trireme/trireme && chmod +x front/libexec/trireme/trireme
+full=$TRIREME TRIREME=$PWD/front/trireme
+job 17 train run.toml
+expect_end 2 'the run file does not fit 17 ranks' 'batch.global: 16 sequences for 17 data-parallel ranks'
+expect_soon
+job 2 train run.toml --set mesh.tensor=3
+expect_end 2 'the run file does not fit 2 ranks'
+job 2 train no-such-file.toml
+expect_end 2 'no-such-file.toml: cannot read the run file'
+TRIREME=$full
+
+# --help fits the terminal.
+for command in '' init train plan submit tokenize generate evaluate doctor; do
+  # shellcheck disable=SC2086  # "" is the front page
+  COLUMNS=90 "$TRIREME" $command --help >help.txt
+  awk -v most=90 'length > most && NF > 2 { print; wide = 1 } END { exit wide }' help.txt >out.txt || fail "trireme $command --help is wider than 90 columns"
+done
+
 # Directories in the place of a run, a checkpoint, a page.
 program report runs
 expect_end 2 'runs: holds no metrics.jsonl; give the run.output of a run, such as runs/continued'

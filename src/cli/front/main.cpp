@@ -16,13 +16,16 @@
 #include <cstring>
 #include <exception>
 #include <filesystem>
+#include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <system_error>
 
 #include "cli/commands.hpp"
 #include "cli/run_command.hpp"
 #include "cli/start/front_page.hpp"
+#include "cli/start/help_text.hpp"
 #include "cli/start/launcher.hpp"
 #include "cli/start/log.hpp"
 #include "cli/start/standard_streams.hpp"
@@ -30,6 +33,7 @@
 #include "cli/this_build.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/base/exit_report.hpp"
+#include "trireme/base/log.hpp"
 #include "trireme/base/text.hpp"
 #include "trireme/config/load.hpp"
 #include "trireme/huggingface/complete_model.hpp"
@@ -144,13 +148,22 @@ int help() {
   CLI::App app{"", "trireme"};
   cli::describe_program(app, cli::version_text());
   for (const cli::Listed& command : cli::commands) cli::add_command(app, command.name);
-  fmt::print("{}", app.help());
-  cli::flush_standard_output();
-  return 0;
+  return cli::print_help(app, CLI::CallForHelp());
+}
+
+/// Checks on rank 0 that the run file fits the number of ranks, before the other ranks have loaded the full program.
+/// Under Open MPI's mpirun alone, which ends a job whose rank fails before MPI_Init; others may leave ranks waiting in
+/// it.
+void check_ranks(const cli::Launched& by, const cli::RunFileArguments& run_file) {
+  if (!by.ends_failed_jobs || by.rank != 0 || !cli::one_command_line(cli::environment)) return;
+  (void)config::resolve(config::load_run_file(run_file.path, run_file.overrides), by.ranks);
+  const std::string crowded =
+      cli::crowded_node_warning(by.node_ranks, static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN)));
+  if (!crowded.empty()) log::warning(crowded);
 }
 
 /// Started alone, a run file with mistakes is refused before MPI and libtorch are loaded. Under a launcher the full
-/// program reads it: there one rank a node does, and one speaks.
+/// program reads it: there one rank a node does, and one speaks; `check_ranks` is earlier where that is safe.
 int train(int argc, char** argv) {
   CLI::App app{"", "trireme"};
   cli::TrainArguments arguments;
@@ -159,14 +172,15 @@ int train(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& asked) {  // --help
-    const int code = app.exit(asked);
-    cli::flush_standard_output();
-    return code;
+    return cli::print_help(app, asked);
   } catch (const CLI::ParseError&) {
     become_full_program(argv);  // it knows what was meant
   }
   bool no_gpu = false;
-  if (!cli::launched(cli::environment))
+  const std::optional<cli::Launched> by = cli::launched(cli::environment);
+  if (by)
+    check_ranks(*by, arguments.run_file);
+  else
     no_gpu = config::load_run_file(arguments.run_file.path, arguments.run_file.overrides).device.type ==
              config::DeviceType::cpu;
   become_full_program(argv, no_gpu);

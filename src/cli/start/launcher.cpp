@@ -19,13 +19,16 @@ struct Variables {
   const char* by;
   const char* ranks;
   const char* rank;
+  const char* node_ranks = "";
+  bool ends_failed_jobs = false;
 };
 
 // A launcher that was itself started by srun leaves srun's variables in place: srun comes last.
-constexpr std::array<Variables, 4> known{{{"Open MPI's mpirun", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"},
-                                          {"MVAPICH's launcher", "MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_RANK"},
-                                          {"a PMI launcher such as MPICH's mpiexec", "PMI_SIZE", "PMI_RANK"},
-                                          {srun, "SLURM_STEP_NUM_TASKS", "SLURM_PROCID"}}};
+constexpr std::array<Variables, 4> known{
+    {{"Open MPI's mpirun", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE", true},
+     {"MVAPICH's launcher", "MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_RANK"},
+     {"a PMI launcher such as MPICH's mpiexec", "PMI_SIZE", "PMI_RANK"},
+     {srun, "SLURM_STEP_NUM_TASKS", "SLURM_PROCID"}}};
 
 // By which of srun's plugins an MPI learns who is who, unless it was built in another way than is usual.
 std::string_view plugin_of(std::string_view mpi_library) {
@@ -39,7 +42,12 @@ std::string_view plugin_of(std::string_view mpi_library) {
 std::optional<Launched> launched(const std::function<std::string(std::string_view)>& variable) {
   for (const Variables& v : known) {
     const int ranks = std::atoi(variable(v.ranks).c_str());
-    if (ranks > 0) return Launched{.by = v.by, .ranks = ranks, .rank = std::atoi(variable(v.rank).c_str())};
+    if (ranks > 0)
+      return Launched{.by = v.by,
+                      .ranks = ranks,
+                      .rank = std::atoi(variable(v.rank).c_str()),
+                      .node_ranks = std::atoi(variable(v.node_ranks).c_str()),
+                      .ends_failed_jobs = v.ends_failed_jobs};
   }
   return std::nullopt;
 }
@@ -51,6 +59,15 @@ void check_launcher(const std::optional<Launched>& launched, int mpi_ranks, std:
       "not match. Start it with that MPI's own mpirun, or with srun --mpi={} (srun "
       "--mpi=list shows what there is).",
       launched->by, launched->ranks, mpi_ranks, mpi_ranks == 1 ? "" : "s", plugin_of(mpi_library)));
+}
+
+std::string crowded_node_warning(int node_ranks, int cores) {
+  constexpr int many = 4;  // of a core: tests and first steps share cores
+  if (cores < 1 || node_ranks <= many * cores) return "";
+  return fmt::format(
+      "{} ranks share the {} core{} of this node: the start takes {} times as long as with a core for "
+      "each, steps as well; start at most {} ranks a node",
+      node_ranks, cores, cores == 1 ? "" : "s", (node_ranks + cores - 1) / cores, cores);
 }
 
 void check_introduction(const std::optional<Launched>& launched,

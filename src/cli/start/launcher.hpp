@@ -12,9 +12,11 @@ namespace trireme::cli {
 
 /// What the launcher reports.
 struct Launched {
-  std::string by;  ///< "srun", "Open MPI's mpirun", ...
-  int ranks = 1;   ///< in this step
-  int rank = 0;    ///< ours among them
+  std::string by;                 ///< "srun", "Open MPI's mpirun", ...
+  int ranks = 1;                  ///< in this step
+  int rank = 0;                   ///< ours among them
+  int node_ranks = 0;             ///< on this node; 0: unknown
+  bool ends_failed_jobs = false;  ///< ends the job when a rank exits with an error before MPI_Init
 };
 
 /// Looks for a launcher's variables; `variable` gives their text, "" where there is none. Absent: started alone.
@@ -24,6 +26,9 @@ struct Launched {
 /// launcher belong to different MPIs: every task would train the whole model alone, all writing the same files.
 /// mpi_library: the text of MPI_Get_library_version; srun has a plugin for each family of libraries.
 void check_launcher(const std::optional<Launched>& launched, int mpi_ranks, std::string_view mpi_library);
+
+/// A warning where the ranks of a node share its cores with many others; "" where they do not.
+[[nodiscard]] std::string crowded_node_warning(int node_ranks, int cores);
 
 /// Throws EnvironmentError when srun started several tasks without PMIx for Open MPI: MPI_Init would end the
 /// process with pages of advice. MPI_Get_library_version, for mpi_library, may be asked before MPI_Init.

@@ -2,17 +2,15 @@
 #include "cli/start/train_arguments.hpp"
 
 #include <fmt/format.h>
-#include <sys/ioctl.h>
-#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <cstdlib>
 #include <limits>
 #include <string>
 #include <vector>
 
 #include "cli/start/front_page.hpp"
+#include "cli/start/help_text.hpp"
 #include "cli/start/numbers.hpp"
 #include "trireme/base/text.hpp"
 #include "trireme/config/load.hpp"
@@ -31,16 +29,6 @@ constexpr const char* examples =
     "It leaves behind, in run.output: run.toml (the effective run file), metrics.jsonl (a line a step), tensorboard/\n"
     "(the same as curves, with metrics.tensorboard), export/ (weights for trireme generate and Hugging Face, with\n"
     "run.export). TRIREME_LOG=debug logs more.\n";
-
-/// Columns of the terminal, else of COLUMNS, else 100.
-int help_columns() {
-  constexpr int usual = 100;
-  winsize size{};
-  if (::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) return size.ws_col;
-  const char* columns = std::getenv("COLUMNS");
-  const int given = columns == nullptr ? 0 : std::atoi(columns);
-  return given > 0 ? given : usual;
-}
 
 /// The keys of one section, where help is requested with its name (`train --help optimizer`), else examples and all
 /// keys.

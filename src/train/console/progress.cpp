@@ -19,6 +19,12 @@ std::string loss_text(const StepRow& row, int digits) {
   return row.counts() ? fmt::format("{:.{}f}", row.loss, digits) : "none";
 }
 
+/// A loss of an evaluation, "none" where it has no targets.
+std::string eval_loss_text(const EvalRow& row, double loss, int digits) {
+  const bool diverged = row.eval_tokens > 0 && std::isnan(row.eval_loss);
+  return std::isnan(loss) && !diverged ? "none" : fmt::format("{:.{}f}", loss, digits);
+}
+
 std::string colored(const char* code, const std::string& text, bool colors) {
   return colors ? fmt::format("\033[{}m{}\033[0m", code, text) : text;
 }
@@ -69,6 +75,14 @@ std::string terminal_line(const StepRow& row, std::int64_t steps, const Progress
   return line + "  " + colored("2", bar(static_cast<double>(row.step) / static_cast<double>(steps), width), colors);
 }
 
+std::string terminal_line(const EvalRow& row, std::int64_t steps, bool colors) {
+  std::string line = fmt::format("step {}/{}  eval loss {}", row.step, steps,
+                                 colored("1", eval_loss_text(row, row.eval_loss, 4), colors));
+  for (const auto& [set, loss] : row.eval_losses) line += fmt::format("  {} {}", set, eval_loss_text(row, loss, 4));
+  return line + fmt::format("  {} tokens  {}", to_short_text(static_cast<double>(row.eval_tokens)),
+                            duration_text(row.eval_seconds));
+}
+
 std::string plain_line(const StepRow& row, std::int64_t steps, const ProgressTimes& times) {
   std::string memory = highest_memory(row).value > 0 ? " memory=" + to_text(highest_memory(row)) : "";
   memory.erase(std::remove(memory.begin() + (memory.empty() ? 0 : 1), memory.end(), ' '), memory.end());
@@ -110,9 +124,12 @@ void ProgressLine::show(const StepRow& row) {
 }
 
 void ProgressLine::show(const EvalRow& row) {
+  if (options_.terminal) {
+    output_.write(terminal_line(row, options_.steps, true) + '\n');
+    return;
+  }
   std::string sets;
-  const bool diverged = row.eval_tokens > 0 && std::isnan(row.eval_loss);
-  const auto text = [&](double loss) { return std::isnan(loss) && !diverged ? "none" : fmt::format("{:.6f}", loss); };
+  const auto text = [&](double loss) { return eval_loss_text(row, loss, 6); };
   for (const auto& [set, loss] : row.eval_losses) sets += fmt::format(" eval_loss.{}={}", set, text(loss));
   output_.write(fmt::format("step={} eval_loss={}{} eval_tokens={} eval_seconds={:.3f}\n", row.step,
                             text(row.eval_loss), sets, row.eval_tokens, row.eval_seconds));

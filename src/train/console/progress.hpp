@@ -51,6 +51,8 @@ class ProgressLine {
 /// not fit `columns` is left out from the end. colors: the loss bold, the bar dim, SKIPPED yellow.
 [[nodiscard]] std::string terminal_line(const StepRow& row, std::int64_t steps, const ProgressTimes& times, int columns,
                                         bool colors);
+/// "step 120/500  eval loss 2.4012  web 2.2011  code 2.6013  640 tokens  0.25 s", whole. colors: the loss bold.
+[[nodiscard]] std::string terminal_line(const EvalRow& row, std::int64_t steps, bool colors);
 /// "step=120 loss=2.3101 grad_norm=0.8213 lr=0.0003 tokens_per_second=12345 step_seconds=0.664 epoch=0.24
 /// memory=1.2GiB mfu=41.2% steps=500 time=0:01:20 left=0:03:10", on one line. memory: the highest of rank 0 where it
 /// computes. With experts, both have the load of the busiest one.

@@ -44,6 +44,24 @@ TEST(Launched, KnowsSrunAndMpirun) {
   EXPECT_EQ(slurm->rank, 3);
 }
 
+TEST(Launched, KnowsWhichLauncherEndsAJobBeforeMpiInit) {
+  const auto mpirun = launched_with(
+      {{"OMPI_COMM_WORLD_SIZE", "8"}, {"OMPI_COMM_WORLD_RANK", "5"}, {"OMPI_COMM_WORLD_LOCAL_SIZE", "4"}});
+  ASSERT_TRUE(mpirun.has_value());
+  EXPECT_TRUE(mpirun->ends_failed_jobs);
+  EXPECT_EQ(mpirun->node_ranks, 4);
+  EXPECT_FALSE(launched_with({{"SLURM_STEP_NUM_TASKS", "4"}, {"SLURM_PROCID", "0"}})->ends_failed_jobs)
+      << "srun leaves the other tasks in MPI_Init";
+  EXPECT_FALSE(launched_with({{"PMI_SIZE", "4"}, {"PMI_RANK", "0"}})->ends_failed_jobs);
+}
+
+TEST(CrowdedNodeWarning, CountsRanksForACore) {
+  EXPECT_EQ(crowded_node_warning(8, 2), "");
+  EXPECT_EQ(crowded_node_warning(0, 2), "");
+  EXPECT_THAT(crowded_node_warning(63, 2), testing::HasSubstr("63 ranks share the 2 cores of this node: the start "
+                                                              "takes 32 times as long"));
+}
+
 TEST(CheckIntroduction, RefusesSrunWithoutPmixForOpenMpiOnly) {
   const auto refused = [](const Variables& variables, std::string_view library) {
     const auto variable = [&](std::string_view name) {

@@ -142,8 +142,21 @@ TEST(ProgressLine, GivesAnEvaluationALineOfItsOwn) {
   EXPECT_EQ(shown(false, EvalRow{.step = 1, .eval_loss = 2, .eval_tokens = 3, .eval_losses = {{"a", nan}, {"b", 2}}}),
             "step=1 eval_loss=2.000000 eval_loss.a=none eval_loss.b=2.000000 eval_tokens=3 eval_seconds=0.000\n");
   EXPECT_THAT(shown(false, EvalRow{.step = 1, .eval_loss = nan, .eval_tokens = 3}), HasSubstr("eval_loss=nan"));
-  EXPECT_THAT(shown(true, row, eval), EndsWith("]\033[0m\n" + line));
-  EXPECT_THAT(shown(true, row, eval), Not(HasSubstr(" loss=")));
+  EXPECT_THAT(shown(true, row, eval), EndsWith("]\033[0m\n" + terminal_line(eval, 500, true) + "\n"));
+}
+
+TEST(TerminalLine, ShowsAnEvaluationInTheFormOfASteps) {
+  const EvalRow eval{.step = 120,
+                     .eval_loss = 2.40123,
+                     .eval_tokens = 12345,
+                     .eval_seconds = 200,
+                     .eval_losses = {{"web", 2.20114}, {"code", 2.6}}};
+  EXPECT_EQ(terminal_line(eval, 500, false),
+            "step 120/500  eval loss 2.4012  web 2.2011  code 2.6000  12.3k tokens  3 min 20 s");
+  EXPECT_THAT(terminal_line(eval, 500, true), HasSubstr("eval loss \033[1m2.4012\033[0m  web"));
+  constexpr double nan = std::numeric_limits<double>::quiet_NaN();
+  EXPECT_EQ(terminal_line(EvalRow{.step = 1, .eval_loss = nan}, 5, false), "step 1/5  eval loss none  0 tokens  0.0 s");
+  EXPECT_THAT(terminal_line(EvalRow{.step = 1, .eval_loss = nan, .eval_tokens = 3}, 5, false), HasSubstr("loss nan"));
 }
 
 }  // namespace
