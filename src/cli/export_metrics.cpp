@@ -24,7 +24,7 @@ namespace {
 
 namespace files = std::filesystem;
 
-struct ExportArguments {
+struct MetricsExportArguments {
   std::string run, tool, output, project = "trireme";
 };
 
@@ -36,7 +36,7 @@ void write(const std::string& directory, const std::vector<report::ExportedFile>
   }
 }
 
-int export_metrics(const ExportArguments& arguments) {
+int export_metrics(const MetricsExportArguments& arguments) {
   const report::RunRecord run = report::read_run(arguments.run);
   const bool prometheus = arguments.tool == "prometheus";
   std::string output = arguments.output;
@@ -73,7 +73,7 @@ int export_metrics(const ExportArguments& arguments) {
 }  // namespace
 
 void add_export_metrics(CLI::App& app, Action& chosen) {
-  const auto arguments = std::make_shared<ExportArguments>();
+  const auto arguments = std::make_shared<MetricsExportArguments>();
   CLI::App* command = add_command(app, "export-metrics");
   command->add_option("RUN", arguments->run, "The run.output of a run, also of one that has not ended")->required();
   command->add_option("--to", arguments->tool, "The tool that reads the files: wandb, mlflow or prometheus")

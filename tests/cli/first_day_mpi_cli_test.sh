@@ -105,6 +105,70 @@ expect_end 8 'nowhere/'
 program generate out --promt ship
 expect_end 2 '--promt is not an option of generate; did you mean --prompt'
 
+# A job of TorchTitan: the run file is one that plan takes, and lists what it has no counterpart for.
+cat >job.toml <<'TOML'
+[job]
+description = "a small job"
+[model]
+name = "llama3"
+flavor = "debugmodel"
+[training]
+local_batch_size = 2
+seq_len = 64
+steps = 20
+dataset = "c4_test"
+[lr_scheduler]
+warmup_steps = 2
+[validation]
+enable = true
+TOML
+program init --from-torchtitan job.toml --tokenizer bytes --data data.bin --ranks 2 -o titan.toml
+expect_done
+grep -q 'training.dataset = "c4_test": --data' out.txt || fail 'a field without a counterpart is not listed'
+grep -q '# *training.dataset = "c4_test": --data' titan.toml || fail 'the run file does not list the fields without a counterpart'
+grep -qE '^no_decay = \[\] +# TorchTitan decays all parameters' titan.toml || fail 'the weight decay of all parameters is not written'
+grep -qE '^min_ratio = 0(\.0)? +# TorchTitan' titan.toml || fail 'the end of the learning rate is not written'
+program plan titan.toml --ranks 2
+expect_done
+job 2 train titan.toml --set train.steps=2
+expect_done
+program init --from-torchtitan llama3:llama3_8b --data data.bin --ranks 2 -o module.toml
+expect_end 2 "'--module', 'llama3', '--config', 'llama3_8b'" 'give job.json'
+sed 's/flavor = .*/flavor = "9B"/' job.toml >unknown.toml
+program init --from-torchtitan unknown.toml --data data.bin --ranks 2 -o module.toml
+expect_end 2 'model.name: llama3 9B is not known here' 'Give the model with --from as well'
+program init --data data.bin --ranks 2 -o module.toml
+expect_end 2 '--from is required, or --from-torchtitan or --from-lingua'
+
+# A configuration of Lingua.
+cat >job.yaml <<'YAML'
+name: small   # a small run
+steps: 1_000
+optim:
+    lr: 3e-3
+    warmup: 20
+distributed:
+    fsdp_type: full_shard
+model:
+    dim: 64
+    n_layers: 2
+    n_heads: 4
+data:
+    batch_size: 2
+    seq_len: 64
+    tokenizer:
+        name: bytes
+YAML
+program init --from-lingua job.yaml --data data.bin --ranks 2 -o lingua.toml
+expect_end 2 'job.yaml has no vocabulary' '--tokenizer'
+program init --from-lingua job.yaml --tokenizer bytes --data data.bin --ranks 2 -o lingua.toml
+expect_done
+grep -qE '^no_decay = \[\] +# Lingua decays all parameters' lingua.toml || fail 'the weight decay of all parameters is not written'
+program plan lingua.toml --ranks 2
+expect_done
+job 2 train lingua.toml --set train.steps=2
+expect_done
+
 # More ranks than sequences: rank 0 answers before any rank has loaded the full program, for which a script stands here.
 mkdir -p front/libexec/trireme && cp "$TRIREME" front/trireme
 printf '#!/bin/sh\nexec sleep 100\n' >front/libexec/trireme/trireme && chmod +x front/libexec/trireme/trireme

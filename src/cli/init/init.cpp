@@ -12,8 +12,11 @@
 
 #include "cli/commands.hpp"
 #include "cli/init/first_run_file.hpp"
+#include "cli/init/from_lingua.hpp"
+#include "cli/init/from_torchtitan.hpp"
 #include "cli/init/gpu_machines.hpp"
 #include "cli/init/named_models.hpp"
+#include "cli/init/source_fields.hpp"
 #include "cli/init/token_checks.hpp"
 #include "cli/plan_time.hpp"
 #include "cli/start/front_page.hpp"
@@ -43,6 +46,7 @@ constexpr std::int64_t most_config_bytes = 16 << 20;
 
 struct InitArguments {
   std::string from;
+  std::string torchtitan, lingua;  ///< configuration files of these trainers
   std::vector<std::string> data;
   std::string tokenizer;
   std::string machine;
@@ -179,10 +183,107 @@ void choose_machine(const InitArguments& arguments, FirstRun& run, Reasons& reas
       cpu ? "bf16 is faster on CPUs with bf16 instructions" : "masters, moments and reductions stay fp32";
 }
 
+/// Reads the configuration of --from-torchtitan or --from-lingua.
+TranslatedRun translated(const InitArguments& arguments) {
+  if (!arguments.lingua.empty())
+    return translate_lingua(read_source(arguments.lingua), arguments.lingua, arguments.ranks, arguments.from.empty());
+  const std::string& path = arguments.torchtitan;
+  const std::size_t colon = path.find(':');
+  if (!there(path) && colon != std::string::npos)
+    throw ConfigError(fmt::format(
+        "--from-torchtitan {}: configurations in Python are read from a dump; write it where torchtitan is installed:\n"
+        "  python -c \"import json; from torchtitan.config import ConfigManager; print(json.dumps(ConfigManager()"
+        ".parse_args(['--module', '{}', '--config', '{}']).to_dict(), default=repr))\" > job.json\n"
+        "and give job.json, or the file that a job wrote with --debug.save_config_file",
+        path, path.substr(0, colon), path.substr(colon + 1)));
+  return translate_torchtitan(read_source(path), path, arguments.ranks, arguments.from.empty());
+}
+
+std::string list_of(const std::string& heading, const std::vector<std::string>& lines) {
+  std::string text;
+  for (const std::string& line : lines) text += "\n  " + line;
+  return lines.empty() ? "" : "\n\n" + heading + text;
+}
+
+/// The tokenizer of the folder that the configuration names, where it is here.
+void take_assets(const InitArguments& arguments, const TranslatedRun& source, FirstRun& run, Reasons& reasons,
+                 std::vector<std::string>& without) {
+  if (source.assets.empty() || !arguments.tokenizer.empty() || !run.config.data.tokenizer.empty()) return;
+  std::error_code ignored;
+  if (files::is_directory(source.assets, ignored))
+    run.config.data.tokenizer = tokenizer::spec_in_directory(source.assets);
+  if (run.config.data.tokenizer.empty())
+    without.push_back(fmt::format("hf_assets_path = {}: no tokenizer there; give it with --tokenizer", source.assets));
+  else
+    reasons["data.tokenizer"] = "hf_assets_path";
+}
+
+/// A run file from another trainer's configuration, whose settings are taken as they are.
+int init_from_other(const InitArguments& arguments) {
+  const bool titan = arguments.lingua.empty();
+  const std::string trainer = titan ? "TorchTitan" : "Lingua", file = titan ? arguments.torchtitan : arguments.lingua;
+  TranslatedRun source = translated(arguments);
+  FirstRun run{.config = source.config, .sizes = source.config.model, .ranks = arguments.ranks, .machine = {}};
+  Reasons& reasons = source.reasons;
+  std::vector<std::string>& without = source.without_counterpart;
+  const std::string name = files::path(arguments.output).stem().string();
+  run.config.run.name = name;
+  if (run.config.run.output.empty()) run.config.run.output = "runs/" + name;
+  reasons.try_emplace("run.output", "checkpoints, metrics.jsonl, export");
+  std::string about;
+  const std::int64_t seq_len = run.config.data.seq_len;
+  InitArguments model = arguments;
+  if (model.from.empty()) model.from = run.config.model.from;  // weights have the sizes
+  if (!model.from.empty()) {
+    run.config.model = {};
+    choose_model(model, run, about);
+  }
+  run.config.data.seq_len = arguments.seq_len > 0 ? arguments.seq_len : seq_len;
+  take_assets(arguments, source, run, reasons, without);
+  const std::string of_length = arguments.seq_len > 0 ? "--seq-len" : reasons["data.seq_len"];
+  if (run.sizes.vocab_size == 0 && model.tokenizer.empty()) model.tokenizer = run.config.data.tokenizer;
+  if (run.sizes.vocab_size == 0 && model.tokenizer.empty())
+    throw ConfigError(
+        fmt::format("{} has no vocabulary: give the tokenizer that made the data with --tokenizer", file));
+  const std::string of_tokenizer = reasons["data.tokenizer"];
+  choose_data(model, run, reasons);
+  if (!of_tokenizer.empty()) reasons["data.tokenizer"] = of_tokenizer;
+  reasons["data.seq_len"] = of_length;
+  if (source.validates && run.config.data.validation.empty()) {
+    run.config.train.eval_every = run.config.train.eval_steps = 0;
+    without.emplace_back(
+        "validation.enable = true: there is no FILE-validation next to --data; make it with trireme "
+        "tokenize --validation, set data.validation and train.eval_every");
+  }
+  const config::Precision precision = run.config.precision;
+  const std::string of_precision = reasons["precision.compute"];
+  choose_machine(arguments, run, reasons);
+  run.config.precision = precision;
+  reasons["precision.compute"] = of_precision;
+  const std::string commands = fmt::format("  trireme plan {} --ranks {}\n  {}\n  {}", arguments.output, run.ranks,
+                                           start_command(arguments.output, run.ranks, run.machine, 3),
+                                           start_command(arguments.output, run.ranks, run.machine));
+  const std::string lists = list_of(fmt::format("Differences from {}:", trainer), source.differences) +
+                            list_of("Fields without a counterpart:", without);
+  const std::string text = first_run_text(
+      run.config, reasons,
+      fmt::format("Translated from {}'s {} by `trireme init`; each key has its source field as a comment.\n"
+                  "Keys that are left out have their defaults (docs/run-file.md); docs/from-pytorch.md has the table."
+                  "{}\n\n{}",
+                  trainer, file, lists, commands));
+  (void)config::resolve(config::parse_run_file(text, arguments.output), run.ranks);
+  io::replace_text(arguments.output, text);
+  fmt::print("{}: translated from {}.{}\n\nNext:\n{}\n", arguments.output, file, lists, commands);
+  return 0;
+}
+
 int init(const InitArguments& arguments) {
   if (there(arguments.output))
     throw ConfigError(
         fmt::format("{} exists and is left as it is; remove it, or write another one with -o", arguments.output));
+  if (!arguments.torchtitan.empty() || !arguments.lingua.empty()) return init_from_other(arguments);
+  if (arguments.from.empty())
+    throw ConfigError("--from is required, or --from-torchtitan or --from-lingua. See `trireme init --help`.");
   FirstRun run{.config = {}, .sizes = {}, .ranks = arguments.ranks, .machine = {}};
   Reasons reasons;
   const std::string name = files::path(arguments.output).stem().string();
@@ -225,12 +326,18 @@ int init(const InitArguments& arguments) {
 void add_init(CLI::App& app, Action& chosen) {
   const auto a = std::make_shared<InitArguments>();
   CLI::App* command = add_command(app, "init");
+  command->add_option(
+      "--from", a->from,
+      "The model: a config.json (from scratch), a Hugging Face directory or a checkpoint (its weights), "
+      "or a name: " +
+          names_of_models());
+  command->add_option("--from-torchtitan", a->torchtitan,
+                      "Translate a job configuration of TorchTitan: TOML, or the JSON that debug.save_config_file "
+                      "writes; --from replaces its model");
   command
-      ->add_option("--from", a->from,
-                   "The model: a config.json (from scratch), a Hugging Face directory or a checkpoint (its weights), "
-                   "or a name: " +
-                       names_of_models())
-      ->required();
+      ->add_option("--from-lingua", a->lingua,
+                   "Translate a configuration of Meta Lingua: YAML by indentation, or JSON; --from replaces its model")
+      ->excludes("--from-torchtitan");
   command->add_option("--data", a->data, "Token files of `trireme tokenize`; FILE-validation beside them is used, too")
       ->required();
   command->add_option("--ranks", a->ranks, "Ranks of the job")
@@ -253,7 +360,11 @@ void add_init(CLI::App& app, Action& chosen) {
       "3`.\n\n"
       "Examples:\n"
       "  trireme init --from tiny --tokenizer bytes --data data/book.bin --ranks 2 -o first.toml\n"
-      "  trireme init --from runs/quickstart/export --data data/book.bin --ranks 2 -o continued.toml");
+      "  trireme init --from runs/quickstart/export --data data/book.bin --ranks 2 -o continued.toml\n\n"
+      "With --from-torchtitan or --from-lingua mesh, batch, precision, optimizer, learning rate, validation and "
+      "checkpoints are those "
+      "of "
+      "the file; its fields without a counterpart are listed (docs/from-pytorch.md).");
   command->callback([&chosen, a] { chosen = [a] { return init(*a); }; });
 }
 
