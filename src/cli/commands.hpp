@@ -20,6 +20,7 @@ void add_init(CLI::App& app, Action& chosen);
 void add_train(CLI::App& app, Action& chosen);
 void add_tokenize(CLI::App& app, Action& chosen);
 void add_generate(CLI::App& app, Action& chosen);
+void add_chat(CLI::App& app, Action& chosen);
 void add_models(CLI::App& app, Action& chosen);
 void add_doctor(CLI::App& app, Action& chosen);
 void add_evaluate(CLI::App& app, Action& chosen);

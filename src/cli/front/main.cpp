@@ -118,7 +118,8 @@ void check_working_directory() {
   check_working_directory();
   const files::path program = program_for_this_machine(no_gpu || uses_no_gpu(std::span(argv, count)));
   // OpenMP reads this when it is loaded. Threads that spin at barriers waste cores which other processes share.
-  if (count > 1 && (std::string_view(argv[1]) == "evaluate" || std::string_view(argv[1]) == "generate"))
+  constexpr std::array<std::string_view, 3> forwards{"evaluate", "generate", "chat"};
+  if (count > 1 && std::ranges::find(forwards, argv[1]) != forwards.end())
     (void)::setenv("OMP_WAIT_POLICY", "passive", 0);  // NOLINT(concurrency-mt-unsafe): one thread
   (void)std::fflush(stdout);
   ::execv(program.c_str(), argv);

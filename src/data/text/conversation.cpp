@@ -205,4 +205,24 @@ bool check_chat(const std::string& chat, const tokenizer::Tokenizer& tokenizer) 
   return apart == tokenizer.encode(before + after);
 }
 
+std::string message_text(const std::string& chat, std::string_view role, std::string_view content) {
+  const ChatFormat& format = format_of(chat);
+  return fmt::format("{}{}{}{}{}{}", format.before_role, role, format.after_role,
+                     format.trims ? stripped(content) : std::string(content), format.end, format.after);
+}
+
+std::string reply_begin(const std::string& chat) {
+  const ChatFormat& format = format_of(chat);
+  return fmt::format("{}assistant{}", format.before_role, format.after_role);
+}
+
+std::string reply_end(const std::string& chat) { return std::string(format_of(chat).end); }
+
+std::string chat_of_template(std::string_view jinja) {
+  for (const ChatFormat& format : chat_formats)
+    if (jinja.find(format.before_role) != std::string_view::npos && jinja.find(format.end) != std::string_view::npos)
+      return std::string(format.name);
+  return "";
+}
+
 }  // namespace trireme::data::text

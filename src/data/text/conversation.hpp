@@ -37,4 +37,13 @@ struct Piece {
 /// `chat` is not a format, or when its marks are no tokens of `tokenizer`.
 [[nodiscard]] bool check_chat(const std::string& chat, const tokenizer::Tokenizer& tokenizer);
 
+/// A message in the format `chat`; the beginning of an assistant's reply, and the mark behind one. Throws ConfigError
+/// when `chat` is not a format.
+[[nodiscard]] std::string message_text(const std::string& chat, std::string_view role, std::string_view content);
+[[nodiscard]] std::string reply_begin(const std::string& chat);
+[[nodiscard]] std::string reply_end(const std::string& chat);
+
+/// The format whose marks a chat template of transformers has; "" where it has those of another one.
+[[nodiscard]] std::string chat_of_template(std::string_view jinja);
+
 }  // namespace trireme::data::text
