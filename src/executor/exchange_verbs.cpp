@@ -237,7 +237,7 @@ at::Tensor Verbs::packed(const schedule::Exchanged& op, at::Tensor from) {
 
 at::Tensor Verbs::moved(const schedule::ExchangeRow& row, at::Tensor sent) const {
   comm::Collectives& group = link(row.group, row.lane);
-  const DType type = row.element == schedule::Element::compute ? store_.compute() : DType::fp32;
+  const DType type = row.element == model::Element::compute ? store_.compute() : DType::fp32;
   const int ranks = group.size();
   switch (row.collective) {
     case schedule::Collective::all_gather: {

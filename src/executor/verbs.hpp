@@ -88,8 +88,8 @@ class Verbs {
   Bytes run(const schedule::ReloadActivations& op);
 
   /// Whether a forward keeps the keys and values of a stage of `kind` for the next step.
-  [[nodiscard]] static bool caches(const schedule::Forward& op, model::StageKind kind) {
-    return op.keep == model::Keep::kv_cache && model::has_kv_cache(kind);
+  [[nodiscard]] bool caches(const schedule::Forward& op, model::StageKind kind) const {
+    return op.keep == model::Keep::kv_cache && model::has_kv_cache(kind, model_.held);
   }
   /// A stage that a parallel axis shards, in a forward or in a recompute.
   struct ShardedForward {

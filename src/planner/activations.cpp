@@ -15,23 +15,25 @@ void each_stage(const Compute& op, const model::Model& model, Each each) {
 
 }  // namespace
 
-std::int64_t Activations::tokens_of(const Key& key) const {
-  const model::StageKind kind = kind_of(key);
-  if (kind == model::StageKind::experts)
-    return replay_options_.rows_of(model_, Block{std::get<0>(key)}, Microbatch{std::get<2>(key)}).received;
-  const bool on_stream = model::begins_branch(kind) || kind == model::StageKind::post_norm ||
-                         kind == model::StageKind::moe || kind == model::StageKind::route ||
-                         kind == model::StageKind::merge;
-  return on_stream ? replay_options_.stream_tokens(model_) : replay_options_.tokens;
+model::Counts Activations::counts_of(const Key& key) const {
+  const bool receives = kind_of(key) == model::StageKind::experts;
+  const auto [block, stage, m] = key;
+  return {replay_options_.tokens, replay_options_.stream_tokens(model_),
+          receives ? replay_options_.rows_of(model_, Block{block}, Microbatch{m}).received : 0};
+}
+
+const std::vector<model::TensorSpec>& Activations::kept_tensors(model::StageKind kind) {
+  const auto [kept, is_new] = kept_tensors_.try_emplace(kind);
+  if (is_new) kept->second = model::kept_tensors(kind, model_.held);
+  return kept->second;
 }
 
 model::StageKind Activations::kind_of(const Key& key) const {
   return model_[Block{std::get<0>(key)}].stages[static_cast<std::size_t>(std::get<1>(key))].kind;
 }
 
-std::vector<Bytes> Activations::saved(const Key& key, model::Keep keep) const {
-  const model::StageKind kind = kind_of(key);
-  return model::saved_tensors(kind, model_.held, tokens_of(key), replay_options_.compute, keep);
+std::vector<Bytes> Activations::saved(const Key& key, model::Keep keep) {
+  return model::saved_tensors(kept_tensors(kind_of(key)), counts_of(key), replay_options_.compute, keep);
 }
 
 /// The residual stream that a block reads.
@@ -77,12 +79,8 @@ Bytes Activations::during(const schedule::ReloadActivations& op) {
 Bytes Activations::during(const schedule::Forward& op) {
   each_stage(op, model_, [&](const Key& key) {
     keep_[key] = op.keep == model::Keep::input ? model::Keep::products : op.keep;
-    if (op.keep != model::Keep::input)
-      hold(key, saved(key, op.keep));
-    else if (std::get<1>(key) == 0)
-      hold(key, {input()});
-    else
-      hold(key, model::decided_tensors(kind_of(key), model_.held, tokens_of(key)));
+    const bool reads_block = op.keep == model::Keep::input && std::get<1>(key) == 0;
+    hold(key, reads_block ? std::vector{input()} : saved(key, op.keep));
   });
   return total_;
 }
@@ -116,9 +114,8 @@ Bytes Activations::during(const schedule::Backward& op) {
     }
   }
   for (const Key& key : waits) {
-    const model::StageKind kind = kind_of(key);
     const auto [pending, fresh] =
-        model::pending_tensors(kind, model_.held, tokens_of(key), replay_options_.compute, keep_.at(key));
+        model::pending_tensors(kept_tensors(kind_of(key)), counts_of(key), replay_options_.compute, keep_.at(key));
     most = std::max(most, total_ + fresh);
     hold(key, pending);
   }

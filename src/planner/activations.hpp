@@ -5,6 +5,7 @@
 #include <tuple>
 #include <vector>
 
+#include "trireme/model/activations.hpp"
 #include "trireme/planner/replay.hpp"
 #include "trireme/schedule/concerns.hpp"
 
@@ -45,13 +46,14 @@ class Activations {
   requires(!schedule::of_microbatch<Other>) [[nodiscard]] Bytes during(const Other&) { return total_; }
   void hold(const Key& key, std::vector<Bytes> tensors);
   [[nodiscard]] model::StageKind kind_of(const Key& key) const;
-  /// Tokens whose tensors a stage keeps; of experts the rows that they get.
-  [[nodiscard]] std::int64_t tokens_of(const Key& key) const;
-  [[nodiscard]] std::vector<Bytes> saved(const Key& key, model::Keep keep) const;
+  [[nodiscard]] model::Counts counts_of(const Key& key) const;
+  [[nodiscard]] const std::vector<model::TensorSpec>& kept_tensors(model::StageKind kind);
+  [[nodiscard]] std::vector<Bytes> saved(const Key& key, model::Keep keep);
   [[nodiscard]] Bytes input() const;
 
   const model::Model& model_;
   const ReplayOptions& replay_options_;
+  std::map<model::StageKind, std::vector<model::TensorSpec>> kept_tensors_;
   std::map<Key, std::vector<Bytes>> held_;      ///< each tensor
   std::map<Key, model::Keep> keep_;             ///< what each stage has kept
   std::map<std::tuple<int, int>, Bytes> away_;  ///< of a block and microbatch: copied to the host

@@ -30,10 +30,6 @@ std::int64_t exchanged_elements(const schedule::Exchanged& op, const model::Mode
   throw BugError("the number of rows that experts receive is no size of the model");
 }
 
-std::int64_t bytes_of(schedule::Element element, std::int64_t compute) {
-  return element == schedule::Element::compute ? compute : 4;
-}
-
 int ranks_of(mesh::Group group, const model::TensorPart& part) {
   if (group == mesh::Group::tensor) return part.ranks;
   if (group == mesh::Group::context) return part.context.ranks;

@@ -13,8 +13,6 @@ namespace trireme::planner {
 /// not one rank's part. Not for rows of experts, whose number differs by rank.
 [[nodiscard]] std::int64_t exchanged_elements(const schedule::Exchanged& op, const model::Model& model,
                                               const ReplayOptions& replay_options);
-/// Bytes of an element; compute: those of the compute dtype.
-[[nodiscard]] std::int64_t bytes_of(schedule::Element element, std::int64_t compute);
 /// Ranks of the group of an exchange.
 [[nodiscard]] int ranks_of(mesh::Group group, const model::TensorPart& part);
 

@@ -88,7 +88,8 @@ void VerbBytes::add(const schedule::ReloadActivations& op) {
 void VerbBytes::add(const schedule::Exchanged& op) {
   const schedule::ExchangeRow& row = schedule::row_of(op.kind);
   if (row.pack == schedule::Layout::rows) return add_rows(op);
-  const std::int64_t elements = exchanged_elements(op, model_, replay_options_), width = bytes_of(row.element, width_);
+  const std::int64_t elements = exchanged_elements(op, model_, replay_options_),
+                     width = model::bytes_of(row.element, replay_options_.compute);
   const int ranks = ranks_of(row.group, model_.part);
   transfer(row.group, to_text(row.collective),
            row.collective == schedule::Collective::all_reduce ? all_reduce_bytes(elements, width, ranks)

@@ -171,6 +171,7 @@ Resource resource_of(TensorRef tensor, Microbatch m) {
     case expert_output: return resource::Rows{m};
     case logits:
     case vocabulary: return resource::Vocabulary{m};
+    default: break;  // of one stage
   }
   throw BugError("a tensor without a resource");
 }

@@ -168,7 +168,8 @@ TEST(MoeStage, DoesNotDecideTwice) {
   Saved saved;
   const Result first = stage->forward(run.x, run.f.parameters, run.m, Mode::decide, saved);
   ASSERT_EQ(saved.tensors.size(), 1U);
-  const std::vector<Bytes> decides = model::decided_tensors(StageKind::moe, run.sizes, 42);
+  const std::vector<Bytes> decides =
+      model::saved_tensors(StageKind::moe, run.sizes, 42, DType::fp32, model::Keep::input);
   EXPECT_EQ(decides, (std::vector<Bytes>{{static_cast<std::int64_t>(saved.tensors[0].nbytes())}}));
   const at::Tensor decided = saved.tensors[0].clone();
   run.f.parameters[1].neg_();  // now it would choose others

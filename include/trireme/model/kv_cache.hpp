@@ -10,9 +10,7 @@
 namespace trireme::model {
 
 /// Whether a stage has a key/value cache.
-[[nodiscard]] constexpr bool has_kv_cache(StageKind kind) {
-  return kind == StageKind::attention || kind == StageKind::attention_branch || kind == StageKind::attend;
-}
+[[nodiscard]] bool has_kv_cache(StageKind kind, const Sizes& sizes);
 
 /// Tokens whose keys and values are held of a row of `seq_len` tokens: with a window those that the next token sees.
 /// Position p lies in place p mod cached_tokens.

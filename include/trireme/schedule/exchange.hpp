@@ -10,6 +10,7 @@
 
 #include "trireme/mesh/groups.hpp"
 #include "trireme/model/exchange.hpp"
+#include "trireme/model/stage_tensors.hpp"
 #include "trireme/schedule/access.hpp"
 
 /// The exchanges between stages as data: one row a kind. Printing, parsing, lanes, needs, verification, planned bytes,
@@ -48,9 +49,6 @@ enum class Layout : std::uint8_t {
   rows      ///< rows of tokens sorted by expert; their number is known at run time
 };
 
-/// Elements of an exchanged tensor.
-enum class Element : std::uint8_t { compute, fp32, int32 };
-
 /// Complaints of `verify` about an exchange.
 struct Complaints {
   std::string_view unexpected;                                          ///< its stage has no such exchange
@@ -67,7 +65,7 @@ struct ExchangeRow {
   mesh::Group group;
   Lane lane;
   Collective collective;
-  Element element = Element::compute;
+  model::Element element = model::Element::compute;
   Layout pack = Layout::unchanged, unpack = Layout::unchanged;  ///< before and after the collective
   Phases phases;                                                ///< in which it occurs; printed if there are several
   Phases follows{};  ///< in which it comes after its stage, and otherwise before it

@@ -7,8 +7,9 @@
 #include <vector>
 
 #include "trireme/base/ids.hpp"
-#include "trireme/model/activations.hpp"
 #include "trireme/model/exchange.hpp"
+#include "trireme/model/keep.hpp"
+#include "trireme/model/model.hpp"
 #include "trireme/schedule/lane.hpp"
 #include "trireme/schedule/optimizer_ops.hpp"
 #include "trireme/schedule/phase.hpp"

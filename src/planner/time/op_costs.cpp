@@ -166,7 +166,8 @@ class OpCost {
   [[nodiscard]] double exchanged_bytes(const schedule::Exchanged& op, const schedule::ExchangeRow& row) const {
     if (row.pack == schedule::Layout::rows)
       return rows_moved(op) * f64(of_.model.sizes.hidden * width() + (op.kind == schedule::Exchange::dispatch ? 4 : 0));
-    return f64(exchanged_elements(op, of_.model, of_.replay_options) * bytes_of(row.element, width()));
+    return f64(exchanged_elements(op, of_.model, of_.replay_options) *
+               model::bytes_of(row.element, of_.replay_options.compute));
   }
   /// Neighbours, but for those along an axis.
   [[nodiscard]] Group exchanging(mesh::Group group) const {

@@ -7,6 +7,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "trireme/model/activations.hpp"
 #include "trireme/schedule/access.hpp"
 #include "trireme/schedule/passes/passes.hpp"
 

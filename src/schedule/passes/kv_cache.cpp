@@ -21,7 +21,7 @@ Schedule insert_kv_cache(Schedule schedule, const model::Model& model) {
     invariant(std::ranges::none_of(stages, divided), "sequences that are divided have no key/value cache");
     const StageRange range = stages_of(model[forward->block], forward->stage);
     if (std::any_of(stages.begin() + range.first, stages.begin() + range.last,
-                    [](const model::Stage& stage) { return model::has_kv_cache(stage.kind); }))
+                    [&](const model::Stage& stage) { return model::has_kv_cache(stage.kind, model.held); }))
       forward->keep = model::Keep::kv_cache;
   }
   return schedule;

@@ -6,6 +6,7 @@
 
 #include "schedule/passes/append.hpp"
 #include "trireme/base/error.hpp"
+#include "trireme/model/activations.hpp"
 #include "trireme/schedule/passes/passes.hpp"
 
 namespace trireme::schedule {

@@ -9,6 +9,7 @@
 
 #include "planner/time/built.hpp"
 #include "runs.hpp"
+#include "trireme/model/activations.hpp"
 #include "trireme/planner/pipeline.hpp"
 
 namespace trireme::planner {
