@@ -6,7 +6,7 @@
 namespace trireme {
 namespace {
 
-/// By byte: what eight steps of the division by the reflected polynomial make of it.
+/// By byte: its remainder after eight steps of the division by the reflected polynomial.
 constexpr std::array<std::uint32_t, 256> make_table(std::uint32_t polynomial) {
   std::array<std::uint32_t, 256> table{};
   for (std::uint32_t byte = 0; byte < 256; ++byte) {

@@ -30,8 +30,8 @@ void set_for_libraries() {
   // The first launch of a kernel loads it, which may wait for all work of the GPU: also for a collective that waits for
   // another rank, whose own first launch waits likewise. So all kernels are loaded at the start.
   if (has_several_ranks()) (void)::setenv("CUDA_MODULE_LOADING", "EAGER", /*overwrite=*/0);
-  // Blocks of several sizes that come and go, gradient shards among activations, left gaps of an eighth of a 3B's
-  // memory on an H200.
+  // Temporary blocks of several sizes, such as gradient shards among activations, fragmented an eighth of a 3B's memory
+  // on an H200.
   if (std::getenv("PYTORCH_ALLOC_CONF") == nullptr)
     (void)::setenv("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True", /*overwrite=*/0);
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// `normal_at` for many elements. What is stored is fp32, so an approximation in fp64 gives the same bits as libm's log,
-// sin and cos wherever it is not close to the middle between two fp32 numbers; what is close is computed by
-// `normal_at` (the rounding test of Ziv, "Fast evaluation of elementary mathematical functions with correctly rounded
-// last bit", 1991). Plain loops over a few hundred elements, which GCC vectorises.
+// `normal_at` for many elements. Results are stored in fp32, so an approximation in fp64 gives the same bits as libm's
+// log, sin and cos unless it is close to the middle between two fp32 numbers; such elements are computed by `normal_at`
+// (the rounding test of Ziv, "Fast evaluation of elementary mathematical functions with correctly rounded last bit",
+// 1991). Plain loops over a few hundred elements, which GCC vectorises.
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -91,13 +91,13 @@ constexpr std::int64_t margin = std::int64_t{1} << 11;
   return std::bit_cast<double>((std::bit_cast<std::uint64_t>(a) & mask) | (std::bit_cast<std::uint64_t>(b) & ~mask));
 }
 
-/// `value`, or -value where bit 1 of `quadrant` is set.
+/// `value`, or -value if bit 1 of `quadrant` is set.
 [[gnu::always_inline]] inline double with_sign(double value, std::uint64_t quadrant) {
   return std::bit_cast<double>(std::bit_cast<std::uint64_t>(value) ^ ((quadrant & 2) << 62));
 }
 
-/// std times the pairs [first, first + pairs) of Box-Muller, approximately: `values` in fp64, `out` rounded. Whether
-/// one of them may round otherwise.
+/// std times the pairs [first, first + pairs) of Box-Muller, approximately: `values` in fp64, `out` rounded. Returns
+/// whether one of them may round differently.
 [[gnu::always_inline]] inline bool approximate(std::uint64_t key, std::uint64_t first, std::size_t pairs, double std,
                                                Values& values, float* __restrict out) {
   std::array<Words, 4> words;
@@ -152,7 +152,7 @@ const Approximate approximate_here =
 constexpr Approximate approximate_here = approximate_portable;
 #endif
 
-/// At most pairs_at_once of them, from an even element on.
+/// At most pairs_at_once pairs, from an even element on.
 void fill_pairs(Approximate approximate, std::uint64_t key, std::uint64_t first, double std, std::size_t pairs,
                 float* out) {
   Values values;

@@ -15,7 +15,7 @@ using Clock = std::chrono::steady_clock;
 constexpr int late_periods = 4;
 constexpr Clock::duration late = std::chrono::milliseconds(100);
 
-/// Older ones are forgotten; no deadline is as long as so many stops.
+/// Older ones are dropped; no deadline spans that many stops.
 constexpr std::size_t most_stops = 4096;
 
 struct Stop {
@@ -37,7 +37,7 @@ struct Running {
 };
 
 Running& running() {
-  static auto* only = new Running;  // threads ask until the process is gone
+  static auto* only = new Running;  // never destroyed: threads use it until the process ends
   return *only;
 }
 

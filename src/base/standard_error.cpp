@@ -19,7 +19,7 @@ namespace trireme {
 namespace {
 
 constexpr std::chrono::milliseconds patience{2000};
-/// A pipe takes so much without blocking when poll reports that it is ready.
+/// Size of a write that does not block on a pipe that poll reports as ready.
 constexpr std::size_t most_at_once = 4096;
 /// Limit of the messages that are kept in memory before the file is known.
 constexpr std::size_t most_kept_bytes = std::size_t{64} << 10;
@@ -33,7 +33,7 @@ bool ready(std::chrono::milliseconds wait) {
   return found != 0;
 }
 
-/// Writes all of `text`; false where a part was not taken in time. An error, such as a closed descriptor, counts as
+/// Writes all of `text`; false if a part was not taken in time. An error, such as a closed descriptor, counts as
 /// written: there is no reader.
 bool write_all(std::string_view text, std::chrono::milliseconds wait) {
   while (!text.empty()) {
@@ -48,7 +48,7 @@ bool write_all(std::string_view text, std::chrono::milliseconds wait) {
 
 struct Messages {
   std::mutex mutex;
-  bool behind = false;  ///< the reader stands still, as far as is known
+  bool behind = false;  ///< the reader is assumed to be blocked
   std::int64_t dropped = 0;
   std::string so_far;  ///< before `keep_messages`
   bool kept = false;   ///< `keep_messages` was called
@@ -108,7 +108,7 @@ void write_last_message(std::string_view text) noexcept try {
   (void)write_all(text, patience);
   Messages& state = messages();
   if (state.file < 0) return;
-  // The file system may be what hangs.
+  // The file system itself may hang.
   std::packaged_task<void()> task([&state, copy = std::string(text)] { state.append(copy); });
   std::future<void> end = task.get_future();
   std::thread(std::move(task)).detach();

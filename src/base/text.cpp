@@ -9,7 +9,7 @@
 namespace trireme {
 namespace {
 
-/// Bytes of the UTF-8 character that `text` begins with; 0 where it begins with none.
+/// Bytes of the UTF-8 character that `text` begins with; 0 if it begins with none.
 std::size_t character_size(std::string_view text) {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
   const unsigned char first = byte(0);
@@ -114,7 +114,7 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
 }
 
 std::optional<std::string> nearest(std::string_view word, const std::vector<std::string>& candidates) {
-  constexpr std::size_t longest_word = 64;  // nothing we know is longer; keeps garbage from costing time
+  constexpr std::size_t longest_word = 64;  // longer than any known word; bounds the time for garbage
   if (word.size() > longest_word) return std::nullopt;
   std::optional<std::string> best;
   std::size_t best_distance = 0;

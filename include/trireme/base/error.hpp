@@ -23,8 +23,8 @@ enum class ExitCode : int {
   requeue = 75,
 };
 
-/// An error a person can act on: what was found, what is allowed, what to do about it.
-/// `what()` is the whole message; the exit code is its category.
+/// An error that a user can act on: the value found, the allowed values, and a remedy. `what()` is the whole message;
+/// the category determines the exit code.
 class Error : public std::runtime_error {
  public:
   Error(ExitCode code, const std::string& message) : std::runtime_error(message), code_(code) {}

@@ -25,7 +25,7 @@ struct ExitMeaning {
   std::string_view meaning;
 };
 
-/// What each exit code means, by code: `trireme --help` prints the table, docs/troubleshooting.md repeats it.
+/// Exit codes with their meanings: `trireme --help` prints the table, docs/troubleshooting.md repeats it.
 inline constexpr std::array exit_meanings{
     ExitMeaning{ExitCode::done, "done"},
     ExitMeaning{ExitCode::bug, "a bug in Trireme"},

@@ -9,7 +9,7 @@ namespace trireme::fault {
 /// Sets the rank and step of this process, at which a fault can be aimed. Rank -1: any.
 void set_rank(int rank);
 void set_step(long step);
-/// The step that the calling thread works for, if another than the process's: a checkpoint's writer lags behind.
+/// The step that the calling thread works for, if it differs from the process's, as in a background save.
 void set_step_of_thread(long step);
 
 /// A named place where tests inject a fault: inert unless TRIREME_FAULT was set at the start to a comma-separated list

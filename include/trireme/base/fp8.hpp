@@ -9,7 +9,7 @@ namespace trireme {
 /// for each 32 elements (MX), or for all of an operand.
 enum class Fp8 : std::uint8_t { none, rowwise, mx, tensorwise };
 
-/// Sizes of weights in fp8 products are multiples of it.
+/// Alignment of weight sizes in fp8 products.
 [[nodiscard]] constexpr std::int64_t fp8_multiple(Fp8 recipe) { return recipe == Fp8::mx ? 32 : 16; }
 
 }  // namespace trireme

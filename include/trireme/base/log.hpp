@@ -9,7 +9,7 @@ namespace trireme::log {
 
 enum class Level { debug, info, warning, error };
 
-/// Where log lines go. The default writes warnings and errors to standard error; `cli` installs the real one.
+/// Destination of log lines. The default writes warnings and errors to standard error; `cli` installs the real one.
 /// Any thread may log; a sink is called by one thread at a time and must not log itself.
 using Sink = std::function<void(Level, std::string_view)>;
 

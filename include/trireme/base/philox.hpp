@@ -9,7 +9,7 @@
 namespace trireme {
 
 /// Philox4x32-10: a counter-based random function (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC
-/// 2011). The same (key, counter) gives the same four words on every machine, so a stream is independent of the mesh.
+/// 2011). Returns the same four words for a (key, counter) on every machine, so a stream is independent of the mesh.
 [[nodiscard]] std::array<std::uint32_t, 4> philox4x32(std::uint64_t key, std::uint64_t counter_low,
                                                       std::uint64_t counter_high = 0);
 

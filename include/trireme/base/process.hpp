@@ -7,8 +7,8 @@
 
 namespace trireme {
 
-/// Whether process `pid` of this node has ended: there is none, or it is a zombie, whose parent has not asked for its
-/// exit code yet. Not every container's first process ever asks. A process of another user has not ended.
+/// Whether process `pid` of this node has ended: it does not exist, or is a zombie whose parent has not reaped it
+/// yet. Not every container's first process reaps. A process of another user counts as running.
 [[nodiscard]] bool process_has_ended(pid_t pid);
 
 /// When a process of this node started, in ticks since the node did; "" when there is none, or it does not show.

@@ -10,7 +10,7 @@ namespace trireme {
 /// thread may call it.
 [[nodiscard]] double running_seconds(std::chrono::steady_clock::time_point since);
 
-/// Detects that the process was stopped: by ticks of one thread that come late. At most one lives at a time.
+/// Detects that the process was stopped, by late ticks of one thread. At most one instance exists at a time.
 class RunningClock {
  public:
   RunningClock();

@@ -6,8 +6,8 @@
 
 namespace trireme {
 
-/// Writes `text` to standard error in one piece. A reader that stands still (a full pipe, a stopped terminal) is waited
-/// for once, two seconds at most; then text is dropped until it reads again, and a line has the number of dropped
+/// Writes `text` to standard error in one piece. Waits once, two seconds at most, for a reader that does not read (a
+/// full pipe, a stopped terminal); then drops text until it reads again, and writes a line with the number of dropped
 /// messages. Appends `text` to the file of `keep_messages`. terminal_prefix: written before it to standard error alone,
 /// such as the sequence that clears a line. Any thread may call it; never throws.
 void write_to_standard_error(std::string_view text, std::string_view terminal_prefix = {}) noexcept;

@@ -15,7 +15,7 @@ namespace trireme {
 
 inline constexpr std::size_t cache_line = 64;  ///< bytes
 
-/// Prefetch distance: memory answers within the time that this much takes, and no CPU reads so far ahead by itself.
+/// Prefetch distance: covers the memory latency; hardware prefetchers do not read so far ahead.
 inline constexpr std::int64_t prefetch_distance = 256;  // elements
 
 /// Prefetches `count` elements from `prefetch_distance` after `at`; `write`: whether they will be written. Never
@@ -31,7 +31,7 @@ template <std::int64_t count, bool write, class Element>
   return -reinterpret_cast<std::uintptr_t>(at) % cache_line;
 }
 
-/// Copies a cache line by non-temporal stores: a usual store would first read from memory what it overwrites. from:
+/// Copies a cache line by non-temporal stores: a usual store would first read the overwritten line from memory. from:
 /// aligned to 16 bytes; to: the start of a line. Other threads see it after end_of_stream().
 [[gnu::always_inline]] inline void stream_line(const void* from, void* to) {
 #ifdef __SSE2__
@@ -59,8 +59,8 @@ inline void end_of_stream() {
 #endif
 }
 
-/// Calls edge(begin, bytes) for what lies before the first start of a cache line in [to, to + bytes) and after the
-/// last, line(at) for each line between.
+/// Calls line(at) for each whole cache line in [to, to + bytes), and edge(begin, bytes) for the bytes before the first
+/// and after the last of them.
 template <class Edge, class Line>
 [[gnu::always_inline]] inline void in_lines(const std::byte* to, std::size_t bytes, const Edge& edge,
                                             const Line& line) {
@@ -72,7 +72,7 @@ template <class Edge, class Line>
   if (end < bytes) edge(end, bytes - end);
 }
 
-/// memcpy by non-temporal stores, for what will not be read soon by this core; other threads see it afterwards.
+/// memcpy by non-temporal stores, for data that this core will not read soon; other threads see it afterwards.
 inline void stream_copy(const std::byte* from, std::byte* to, std::size_t bytes) {
   in_lines(
       to, bytes, [=](std::size_t at, std::size_t n) { std::memcpy(to + at, from + at, n); },

@@ -24,16 +24,16 @@ namespace trireme {
 /// `text` with the letters A to Z in lower case.
 [[nodiscard]] std::string lowercase(std::string_view text);
 
-/// True when `name` as a whole fits `pattern`: `*` stands for any run of characters (dots included), `?` for exactly
-/// one.
+/// True if all of `name` matches `pattern`: `*` matches
+/// any run of characters (dots included), `?` exactly one.
 [[nodiscard]] bool glob_match(std::string_view pattern, std::string_view name);
 
 /// The number of characters to insert, delete, replace or swap with their neighbour to turn `a` into `b`
 /// (optimal string alignment distance).
 [[nodiscard]] std::size_t edit_distance(std::string_view a, std::string_view b);
 
-/// The candidate nearest to `word` by edit distance (the first of equals); nothing when none is close enough to be what
-/// was meant: more than a third of the longer word, or more than 4 characters, differ.
+/// The candidate nearest to `word` by edit distance (the first of equals); nothing if more than a third of the longer
+/// word, or more than 4 characters, differ.
 [[nodiscard]] std::optional<std::string> nearest(std::string_view word, const std::vector<std::string>& candidates);
 
 }  // namespace trireme

@@ -23,8 +23,8 @@ struct Bytes {
 /// "1.5 GiB": three significant digits, binary units.
 [[nodiscard]] std::string to_text(Bytes bytes);
 
-/// Parses "40GiB", "512 MB", "123": binary (KiB..TiB) and decimal (KB..TB) units. Throws ConfigError saying what is
-/// allowed.
+/// Parses "40GiB", "512 MB", "123": binary (KiB..TiB) and decimal (KB..TB) units. Throws ConfigError with the allowed
+/// units.
 [[nodiscard]] Bytes parse_bytes(std::string_view text);
 
 /// "12.3k", "1.24M", "8.03B": for counts of parameters and tokens.

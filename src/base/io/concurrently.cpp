@@ -33,7 +33,7 @@ void concurrently(std::size_t count, const std::function<void(std::size_t)>& wor
   try {
     for (std::size_t i = 1; i < std::min(most_threads, count / worth_a_thread); ++i) threads.emplace_back(run);
   } catch (const std::system_error&) {
-    // Those that run, and this one.
+    // Continues with the running threads, and this one.
   }
   run();
   threads.clear();  // joins them

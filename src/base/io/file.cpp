@@ -252,7 +252,7 @@ void replace_text(const std::string& name, const std::string& text) {
     file.sync_and_close();
     return;
   }
-  const std::size_t base = path.find_last_of('/') + 1;  // 0 where there is none
+  const std::size_t base = path.find_last_of('/') + 1;  // 0 if there is none
   std::array<char, 256> host{};
   if (::gethostname(host.data(), host.size() - 1) != 0) host[0] = '?';
   const std::string partial =

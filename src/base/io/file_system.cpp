@@ -22,7 +22,7 @@ std::string_view to_text(FileSystem kind) {
 }
 
 FileSystem file_system(std::int64_t magic) {
-  switch (magic) {  // linux/magic.h, and what the projects themselves use
+  switch (magic) {  // linux/magic.h, and the projects' own constants
     case 0x01021994:
     case 0x858458f6: return FileSystem::memory;
     case 0x6969: return FileSystem::nfs;

@@ -69,7 +69,7 @@ InputFile::InputFile(std::string path, std::string kind, Pipes pipes) : path_(st
     return opened.error == 0;
   });
   if (opened.kind == "a FIFO" && pipes == Pipes::taken) {
-    // Waits for the writer, as every filter does: what `zcat text.gz |` or <(zcat text.gz) takes its time for.
+    // Waits for the writer of a pipe, as every filter does: `zcat text.gz |` or <(zcat text.gz).
     opened = {.descriptor = Descriptor(::open(path_.c_str(), O_RDONLY | O_CLOEXEC)), .kind = {}};
     if (!opened.opened()) opened.error = errno;
   }

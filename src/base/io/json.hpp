@@ -15,7 +15,7 @@ namespace trireme::io {
 /// stack.
 [[nodiscard]] bool nests_deep(std::string_view json);
 
-/// `text` as JSON of another program; discarded (no object, no array, no value) where it is none or nests deep.
+/// `text` as JSON of another program; discarded (no object, no array, no value) if it is none or nests deep.
 [[nodiscard]] nlohmann::json parse_or_discard(std::string_view text);
 
 /// `value` as JSON for a message: control characters escaped, long text cut.

@@ -13,7 +13,7 @@ namespace {
 
 enum class Place { here, elsewhere, unknown };
 
-/// Whether `path` still leads to what is open: the process that had it may have renamed it in the meantime. unknown:
+/// Whether `path` still refers to the open file: its previous holder may have renamed it in the meantime. unknown:
 /// errno has the reason.
 Place place_of(const std::string& path, int descriptor) {
   struct stat open {

@@ -33,7 +33,7 @@ namespace fs = std::filesystem;
   throw WriteError(fmt::format("cannot write {}: {}; {}", path, std::strerror(error), remedy));
 }
 
-/// Where links that lead to no file yet end.
+/// Final target of links whose file does not exist yet.
 std::string end_of_links(std::string path) {
   constexpr int most_links = 40;  // as in the kernel
   for (int i = 0; i < most_links; ++i) {

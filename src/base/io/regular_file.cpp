@@ -36,7 +36,7 @@ RegularFile open_regular_file(const std::string& path) {
   if (!S_ISREG(status.st_mode)) return {.kind = kind_of(status.st_mode)};
   // It may be replaced in between: not to wait costs nothing, and the open file is checked again.
   Descriptor descriptor(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
-  // Another host holds a lease on it, or it must come from tape: that wait ends.
+  // Another host holds a lease on it, or it is on tape: a blocking open waits for that.
   if (descriptor.get() < 0 && errno == EWOULDBLOCK)
     descriptor = Descriptor(::open(path.c_str(), O_RDONLY | O_NOCTTY | O_CLOEXEC));
   if (descriptor.get() < 0) return refused(errno);

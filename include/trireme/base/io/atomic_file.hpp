@@ -11,8 +11,8 @@
 namespace trireme::io {
 
 /// A file that appears under its name only when it is complete: written as PATH.partial, flushed to disk, renamed.
-/// Links at PATH are followed; what lies at PATH.partial and is no regular file is removed itself.
-/// Destroyed before `publish`, it leaves nothing behind and an older PATH untouched.
+/// Links at PATH are followed; a link, FIFO or socket at PATH.partial is removed, not followed. Destroyed before
+/// `publish`, it removes PATH.partial and leaves an older PATH untouched.
 class AtomicFile {
  public:
   /// Throws WriteError when PATH.partial cannot be created, another process is writing it, or PATH is not a regular

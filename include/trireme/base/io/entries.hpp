@@ -8,7 +8,7 @@
 
 namespace trireme::io {
 
-/// The paths of what lies in `directory`, in no order. error: why they may not be all; the range-for over
+/// The paths in `directory`, unordered. error: set if the listing may be incomplete; the range-for over
 /// std::filesystem::directory_iterator throws where its first step reports.
 [[nodiscard]] std::vector<std::filesystem::path> entries_of(const std::filesystem::path& directory,
                                                             std::error_code& error);

@@ -13,28 +13,28 @@
 
 namespace trireme::io {
 
-/// The system could not read (EIO, EMFILE, ENOMEM, EACCES, ...), also when asked again: whether the bytes are damaged
-/// is not known, so their file must be neither deleted nor skipped. Not a CheckpointError, which means damage. Exit
-/// code 4.
+/// The system failed to read (EIO, EMFILE, ENOMEM, EACCES, ...), also after
+/// retries: the bytes may be intact, so their file must be neither deleted
+/// nor skipped. Not a CheckpointError, which means damage. Exit code 4.
 struct ReadError : Error {
   explicit ReadError(const std::string& message) : Error(ExitCode::checkpoint, message) {}
 };
 
-/// Throws ReadError naming `error`, an errno, unless it means that there is no such file: then CheckpointError.
-/// what: "open", "read at byte 3".
+/// Throws ReadError with the text of `error`, an errno; CheckpointError if it means that the file does not exist. what:
+/// "open", "read at byte 3".
 [[noreturn]] void cannot_read(const std::string& path, std::string_view what, int error);
 
-/// An open file. Owns its descriptor; every error names the path and the system's reason. What fails to be read for a
-/// reason that may pass is tried again for a second.
+/// An open file. Owns its descriptor; every error contains the path and the system's reason. Reads that fail for a
+/// transient reason are retried for a second.
 class File {
  public:
-  /// Opens a regular file for reading; does not wait where it is a FIFO. Throws CheckpointError when it is missing
+  /// Opens a regular file for reading; does not wait if it is a FIFO. Throws CheckpointError when it is missing
   /// or no file, ReadError.
   [[nodiscard]] static File open(const std::string& path);
   /// Creates a file for writing. An existing file, link or FIFO of that name is removed first, never followed or waited
-  /// for. Throws WriteError, also where it is a directory or a device.
+  /// for. Throws WriteError, also if it is a directory or a device.
   [[nodiscard]] static File create(const std::string& path);
-  /// Opens a device or a pipe for writing. Throws WriteError where a FIFO has no reader after two seconds.
+  /// Opens a device or a pipe for writing. Throws WriteError if a FIFO has no reader after two seconds.
   [[nodiscard]] static File open_output(const std::string& path);
   /// Opens a file that is there, to write into it. Throws WriteError.
   [[nodiscard]] static File update(const std::string& path);
@@ -43,24 +43,24 @@ class File {
   /// Size in bytes when it was opened.
   [[nodiscard]] std::int64_t size() const { return size_; }
 
-  /// Bytes of the file that take space: less than its size where it has holes.
+  /// Bytes of the file that take space: less than its size if it has holes.
   [[nodiscard]] std::int64_t stored_bytes() const;
 
   /// Fills `bytes` from `offset`; any number of threads may read at once. Throws CheckpointError when the file ends
   /// early, ReadError.
   void read_at(std::int64_t offset, std::span<std::byte> bytes) const;
-  /// Writes all of `bytes` after what was written before. Throws WriteError.
+  /// Appends all of `bytes`. Throws WriteError.
   void write(std::span<const std::byte> bytes);
   /// Writes all of `bytes` at `offset` of a file opened by `update`, and lets the disk begin with them. Throws
   /// WriteError.
   void write_at(std::int64_t offset, std::span<const std::byte> bytes);
-  /// Makes the file end at `bytes`; what was not written is a hole. Throws WriteError.
+  /// Sets the file's size to `bytes`; an extension is a hole. Throws WriteError.
   void resize(std::int64_t bytes);
   /// Sets space aside for the first `bytes` bytes, so that a full disk shows before anything is written; file systems
   /// that cannot are left alone. Throws WriteError.
   void reserve(std::int64_t bytes);
-  /// Takes the pages of a file that was flushed out of memory, where the system allows it: what is read next comes from
-  /// the disk.
+  /// Drops the page cache of a flushed file, if the
+  /// system allows it: the next reads come from the disk.
   void forget_pages() const;
   /// Flushes the file to disk and closes it. Throws WriteError.
   void sync_and_close();

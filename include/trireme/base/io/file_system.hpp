@@ -20,7 +20,7 @@ enum class FileSystem { local, memory, nfs, lustre, gpfs, beegfs };
 [[nodiscard]] FileSystem file_system_of(const std::string& path);
 
 /// Advice before the first save, so that `files` files of together `bytes` are written by many servers at once; ""
-/// where there is nothing to do.
+/// if there is nothing to do.
 [[nodiscard]] std::string striping_hint(FileSystem kind, const std::string& directory, std::int64_t files, Bytes bytes);
 
 }  // namespace trireme::io

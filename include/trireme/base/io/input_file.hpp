@@ -10,7 +10,7 @@
 
 namespace trireme::io {
 
-/// Whether a pipe may stand for a file, which then is read by `read_next` only.
+/// Whether a pipe is accepted as a file, to be read by `read_next` only.
 enum class Pipes { refused, taken };
 
 /// A regular file (or a pipe) open for reading. Safe to read from several threads by `read_at`.
@@ -29,7 +29,7 @@ class InputFile {
 
   /// Fills `out` from byte `offset` on. Throws DataError on a read error or when the file ends before `out` is full.
   void read_at(std::int64_t offset, std::span<std::byte> out) const;
-  /// All of it. Throws DataError when it has more than `most` bytes, before anything is allocated.
+  /// Reads the whole file. Throws DataError if it has more than `most` bytes, before anything is allocated.
   [[nodiscard]] std::string read_whole(std::int64_t most) const;
   /// Reads on from where the last `read_next` stopped; returns the bytes read, 0 at the end. Throws DataError.
   [[nodiscard]] std::size_t read_next(std::span<char> out);

@@ -6,8 +6,8 @@
 
 namespace trireme::io {
 
-/// Makes a directory and those above it, each of them durable: what is written in it is reached through their entries.
-/// Returns why it is not there. Throws WriteError when it cannot be flushed to disk.
+/// Makes a directory and its parents, each of them durable, since files in it are reached through their entries.
+/// Returns the error if it could not be made. Throws WriteError when it cannot be flushed to disk.
 [[nodiscard]] std::error_code make_directories(const std::string& directory);
 
 /// Makes the directory that the file `path` will be in. Throws WriteError.

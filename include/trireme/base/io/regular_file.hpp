@@ -16,8 +16,8 @@ inline constexpr std::string_view remedy_of_long_name = "give it a shorter name 
 struct RegularFile {
   Descriptor descriptor{};
   std::int64_t bytes = 0;  ///< its size
-  int error = 0;           ///< errno of what failed; 0 when it was opened or is not a regular file
-  std::string kind;        ///< "a FIFO", "a directory", ...: what it is instead; empty when the system refused
+  int error = 0;           ///< errno of the failed call; 0 if it was opened or is not a regular file
+  std::string kind;        ///< "a FIFO", "a directory", ...: its kind if not regular; empty if the system refused
 
   [[nodiscard]] bool opened() const noexcept { return descriptor.get() >= 0; }
   /// Why it was not opened: "No such file or directory", "it is a FIFO, not a regular file".

@@ -6,9 +6,9 @@
 
 namespace trireme::io {
 
-/// Removes `path` and all that lies below it; a link, not what it points to. Each file counts as progress
-/// (`handled_files`): on slow storage one may take seconds. error: the first failure, after which the other files are
-/// still removed.
+/// Removes `path` recursively, without following links. Each file counts as
+/// progress (`handled_files`): on slow storage one may take seconds. error:
+/// the first failure, after which the other files are still removed.
 void remove_tree(const std::filesystem::path& path, std::error_code& error);
 
 }  // namespace trireme::io
