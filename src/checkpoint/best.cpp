@@ -23,7 +23,7 @@ constexpr std::int64_t most_bytes_of_mark = 4096;
 std::string mark_of(const std::string& directory) { return directory + "/best.json"; }
 std::string link_of(const std::string& directory) { return directory + "/best"; }
 
-/// Discarded where it is longer than a mark is, as after a power cut.
+/// Discarded if it is longer than a mark is, as after a power cut.
 nlohmann::json read_mark(const std::string& directory) {
   if (io::status_of(mark_of(directory)).bytes > most_bytes_of_mark) return nlohmann::json::value_t::discarded;
   return nlohmann::json::parse(io::read_text(mark_of(directory), most_bytes_of_mark), nullptr, false);

@@ -66,7 +66,7 @@ bool is_own_directory(const fs::path& path) {
 
 void remove_or_warn(const fs::path& path) {
   std::error_code error;
-  // The many files first, several at a time; never what lies behind a link.
+  // The many files first, several at a time; never through a link.
   const fs::path shards = path / "shards";
   if (is_own_directory(path) && is_own_directory(shards)) {
     const std::vector<fs::path> files = io::entries_of(shards, error);
@@ -191,7 +191,7 @@ std::string open_manifest_text(const std::string& path) {
         fmt::format("{}/COMMIT: is missing, so the save was never completed; use another checkpoint", path));
   const std::string commit = io::read_text(commit_path(path), most_commit_bytes);
   check_commit(path, commit);
-  // Read once, for its checksum and for HDF5: so what the system could not read is never taken for damage.
+  // Read once, for its checksum and for HDF5: a failed read is thus never mistaken for damage.
   const std::string index = io::read_text(index_path(path), most_index_bytes);
   const auto fits = [&](int version) {
     return commit == commit_text(version, static_cast<std::int64_t>(index.size()), text_hash(index));

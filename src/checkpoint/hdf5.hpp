@@ -57,8 +57,8 @@ using Type = Handle<H5Tclose>;
 using Attribute = Handle<H5Aclose>;
 using Properties = Handle<H5Pclose>;
 
-/// The dataset of bytes `name` of a file whose bytes are `image`; `path` stands for it in messages. HDF5 reads nothing
-/// from the disk, so what it refuses is damaged. Throws CheckpointError with file and dataset.
+/// The dataset of bytes `name` of a file whose bytes are `image`; `path` identifies it in messages. HDF5 reads nothing
+/// from the disk, so any failure means damage. Throws CheckpointError with file and dataset.
 [[nodiscard]] std::string read_bytes(std::string_view image, const std::string& path, const std::string& name);
 
 }  // namespace trireme::checkpoint::h5

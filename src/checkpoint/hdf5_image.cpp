@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 
 #if __has_include(<H5FDdevelop.h>)
-#include <H5FDdevelop.h>  // HDF5 1.14: what writes drivers is no longer part of hdf5.h
+#include <H5FDdevelop.h>  // HDF5 1.14: the interface for drivers is no longer part of hdf5.h
 #endif
 
 #include <algorithm>
@@ -97,7 +97,7 @@ H5FD_class_t image_driver() {
   return driver;
 }
 
-/// Makes files opened with the access properties `access` be `image`, whatever their name. False when HDF5 refuses.
+/// Maps files opened with the access properties `access` to `image`, for any name. Returns false when HDF5 refuses.
 bool keep_in_memory(hid_t access, const std::shared_ptr<Image>& image) {
   static const H5FD_class_t driver = image_driver();
   static const hid_t registered = H5FDregister(&driver);
@@ -107,8 +107,8 @@ bool keep_in_memory(hid_t access, const std::shared_ptr<Image>& image) {
 
 Properties page_aligned() {
   Properties access(H5Pcreate(H5P_FILE_ACCESS));
-  // A file system that cannot lock (ENOLCK, EOPNOTSUPP) would refuse every save, and no other process knows the file:
-  // it is in a directory of this save, which the run's lock protects. HDF5_USE_FILE_LOCKING overrules this.
+  // A file system without locks (ENOLCK, EOPNOTSUPP) would fail every save, and no other process uses the file: it is
+  // in a directory of this save, which the run's lock protects. HDF5_USE_FILE_LOCKING overrides this.
   H5Pset_file_locking(access.id(), /*use_file_locking=*/false, /*ignore_when_disabled=*/true);
   H5Pset_libver_bounds(access.id(), H5F_LIBVER_V110, H5F_LIBVER_V110);
   constexpr hsize_t page = 4096;

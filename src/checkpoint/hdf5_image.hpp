@@ -62,7 +62,7 @@ class ImageBuilder {
   /// The complete file; the builder is used up.
   [[nodiscard]] Image finish();
 
-  /// `id` unless it is negative. what: "create dataset model/b0".
+  /// Returns `id` unless it is negative. what: "create dataset model/b0".
   static hid_t check(hid_t id, std::string_view what);
 
  private:

@@ -12,10 +12,10 @@ namespace trireme::checkpoint {
 
 /// A manifest for the other ranks of a job, which need not parse JSON that one rank has parsed and checked.
 [[nodiscard]] std::string encode(Manifest manifest);
-/// What `encode` was given. Throws BugError for anything else.
+/// Inverse of `encode`. Throws BugError for anything else.
 [[nodiscard]] Manifest decode(std::string_view bytes);
 
-/// What a rank asks for, and what it gets.
+/// Messages between a rank and the holder of the manifest.
 [[nodiscard]] std::string encode(Request request);
 [[nodiscard]] Request decode_request(std::string_view bytes);
 [[nodiscard]] std::string encode(Part part);

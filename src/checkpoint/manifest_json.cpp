@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Reading a manifest: anybody may have written it.
+// Reads a manifest as untrusted input.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -29,7 +29,7 @@ void require(bool holds, const std::string& what) {
   if (!holds) throw Refused(what);
 }
 
-/// Appends the key of `node` within `json`, such as "files[3].bytes". False where it is no part of it.
+/// Appends the key of `node` within `json`, such as "files[3].bytes". Returns false if it is not a part of it.
 bool append_key(const nlohmann::json& json, const nlohmann::json* node, std::string& key) {
   if (&json == node) return true;
   const std::size_t size = key.size();
@@ -140,7 +140,7 @@ class Value {
   const nlohmann::json* value_;  ///< null: missing
 };
 
-/// Adds to a sum that stays within what 64 bits, and doubles, hold.
+/// Adds to a sum, within the range of 64 bits and of doubles.
 void add(std::int64_t& sum, std::int64_t value, const char* what) {
   require(value <= most_elements - sum, fmt::format("{} are too many", what));
   sum += value;
@@ -197,7 +197,7 @@ mesh::Mesh mesh_of(const Value& json) {
   return mesh;
 }
 
-/// Runs that lie within a parameter; several of them in the same columns of consecutive rows.
+/// Runs within a parameter; several of them in the same columns of consecutive rows.
 shard::Hyperslab hyperslab_of(const Value& json, const SavedParameter& parameter) {
   const std::int64_t elements = parameter.elements();
   const std::int64_t columns = columns_of(parameter);
@@ -258,7 +258,7 @@ SavedFile file_of(const Value& json, const mesh::Mesh& mesh, const std::vector<S
   return file;
 }
 
-/// Every element of every parameter lies in exactly one slice.
+/// Requires that every element of every parameter is in exactly one slice.
 void require_cover(const Manifest& manifest) {
   std::vector<std::vector<Rectangle>> found(all_quantities.size() * manifest.parameters.size());
   for (const SavedFile& file : manifest.files)
@@ -351,7 +351,7 @@ std::string run_id_in(std::string_view json) {
 }
 
 std::int64_t skipped_in_a_row_in(std::string_view json) {
-  // Among the first keys, whose values are numbers; the run file's text, which may hold anything, comes after "data".
+  // Among the first keys, whose values are numbers; the run file's text, an arbitrary string, follows "data".
   constexpr std::string_view key = R"("skipped_in_a_row":)";
   const std::size_t at = json.substr(0, json.find(R"("data":)")).find(key);
   if (at == std::string_view::npos) return 0;

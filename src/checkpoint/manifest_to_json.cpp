@@ -27,7 +27,7 @@ Json metadata_json(const Metadata& metadata) {
   return object;
 }
 
-/// A pipeline axis is written where there is one: earlier builds know none.
+/// A pipeline axis is written only if there is one: earlier builds do not support it.
 Json mesh_json(const mesh::Mesh& mesh) {
   Json json{{"replicate", mesh.replicate}, {"shard", mesh.shard}, {"tensor", mesh.tensor}};
   if (mesh.pipeline > 1) json["pipeline"] = mesh.pipeline;

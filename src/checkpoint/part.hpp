@@ -14,20 +14,20 @@ struct Piece {
   shard::Hyperslab hyperslab;
 };
 
-/// What a rank is about to read.
+/// Kinds of reads.
 enum class Reads {
   training_state,  ///< its shards of parameters and moments
   first_values,    ///< of parameters only; those that are transposed in Hugging Face's files as a whole
 };
 
-/// What a rank needs of a manifest.
+/// The subset of a manifest that a rank needs.
 struct Request {
   std::vector<Piece> pieces;
   bool moments = false;         ///< of the moments, too
   std::int64_t digest_of = -1;  ///< rank of the mesh that saved; -1: of none
 };
 
-/// What a rank gets of a manifest.
+/// Answer to a Request.
 struct Part {
   std::vector<SavedFile> files;         ///< of each the slices that the rank reads
   std::uint64_t digest = 0;             ///< that of Request::digest_of

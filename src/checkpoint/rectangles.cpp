@@ -31,7 +31,7 @@ std::vector<Rectangle> rectangles(const shard::Hyperslab& hyperslab, std::int64_
 std::string not_covered_once(std::vector<Rectangle> parts, std::int64_t rows, std::int64_t columns) {
   std::sort(parts.begin(), parts.end(),
             [](auto& a, auto& b) { return std::tie(a.row, a.column) < std::tie(b.row, b.column); });
-  // Row by row: which columns are taken there, and by what that ends where.
+  // Row by row: the covered columns, and the ends of the rectangles that cover them.
   std::map<std::int64_t, std::int64_t> taken;        // first column -> one past the last
   std::multimap<std::int64_t, std::int64_t> ending;  // one past the last row -> first column
   std::int64_t missing = rows * columns;

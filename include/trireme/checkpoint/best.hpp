@@ -13,7 +13,7 @@ struct Best {
   std::int64_t step = 0;
   double loss = 0;
   std::int64_t targets = 0;  ///< counted targets of the evaluation
-  /// Identifies what was evaluated: files and settings. Losses of different ones are not compared. Empty: not known.
+  /// Identifies the evaluated data: files and settings. Losses of different data are not compared. Empty: unknown.
   std::string evaluated{};
   /// Whether the loss of `other` is over the same targets.
   [[nodiscard]] bool comparable(const Best& other) const {
@@ -26,7 +26,7 @@ struct Best {
 /// gone.
 [[nodiscard]] std::optional<Best> find_best(const std::string& directory, std::int64_t until);
 
-/// Makes the committed checkpoint of `best.step` the best one; a kill in between leaves the one before. Warns where
+/// Makes the committed checkpoint of `best.step` the best one; a kill in between leaves the one before. Warns if
 /// there can be no link. Throws WriteError.
 void mark_best(const std::string& directory, const Best& best);
 

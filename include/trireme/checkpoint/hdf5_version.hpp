@@ -3,9 +3,9 @@
 
 namespace trireme::checkpoint {
 
-/// Throws EnvironmentError unless the HDF5 that was found at run time is the one that the program was built with:
-/// HDF5 itself would end the process in the middle of a save. HDF5_DISABLE_VERSION_CHECK has to be 2 (the program sets
-/// it when it starts), or HDF5 ends the process here.
+/// Throws EnvironmentError unless the HDF5 library found at run time has the version of the build: HDF5 itself would
+/// end the process in the middle of a save. HDF5_DISABLE_VERSION_CHECK has to be 2 (the program sets it when it
+/// starts), or HDF5 ends the process here.
 void check_hdf5();
 
 }  // namespace trireme::checkpoint

@@ -23,7 +23,7 @@ namespace trireme::checkpoint {
 enum class Quantity : int { parameter };
 /// Index of a state in OptimizerPlan::states().
 [[nodiscard]] constexpr int state_of(Quantity state) { return static_cast<int>(state) - 1; }
-/// Those of formats 2 and 3: the parameters and AdamW's states.
+/// The quantities of formats 2 and 3: the parameters and AdamW's states.
 inline constexpr auto all_quantities = [] {
   std::array<Quantity, 1 + optimizer::adamw_states.size()> all{};
   for (std::size_t i = 0; i < all.size(); ++i) all[i] = static_cast<Quantity>(i);
@@ -45,34 +45,34 @@ struct SkippedSamples {
   friend bool operator==(const SkippedSamples&, const SkippedSamples&) = default;
 };
 
-/// Where a run stands, apart from its tensors.
+/// Progress of a run, apart from its tensors.
 struct State {
   std::int64_t step = 0;              ///< finished steps
   std::int64_t updates = 0;           ///< AdamW's count: steps that were not skipped
   std::int64_t skipped = 0;           ///< steps skipped since the run began
-  std::int64_t skipped_in_a_row = 0;  ///< of them, the last ones
+  std::int64_t skipped_in_a_row = 0;  ///< at the end, consecutive
   std::int64_t tokens = 0;            ///< inputs processed
   std::uint64_t seed = 0;
   double learning_rate = 0;                     ///< of the last step; for people, the next one follows from the step
   std::int64_t samples = 0;                     ///< samples of the run consumed: data::SamplerState::position
   std::vector<std::int64_t> taken;              ///< data::SamplerState::taken
   std::vector<SkippedSamples> skipped_samples;  ///< by data.skip_to, in the order of the steps
-  std::string run_id;       ///< of the run that saved: what others leave in a directory is not its own
-  Metadata data;            ///< what the order of the samples depends on
-  Metadata tuned_settings;  ///< what was measured or chosen automatically: a resumed run takes the same
-  Metadata generation;      ///< for an export: max_position_embeddings, special tokens, kept keys of config.json
-  std::string run_file;     ///< effective run file
+  std::string run_id;                           ///< of the run that saved; a run manages only its own checkpoints
+  Metadata data;                                ///< inputs of the order of the samples
+  Metadata tuned_settings;                      ///< measured or automatic settings, which a resumed run keeps
+  Metadata generation;   ///< for an export: max_position_embeddings, special tokens, kept keys of config.json
+  std::string run_file;  ///< effective run file
 };
 
-/// Elements that one checksum covers, but for the last of a slice.
+/// Elements covered by one checksum; the last chunk of a slice may have fewer.
 inline constexpr std::int64_t chunk_elements = std::int64_t{1} << 20;
 
-/// A piece of one parameter in a shard file: its runs lie there end to end.
+/// A piece of one parameter in a shard file, stored contiguously.
 struct SavedSlice {
   int parameter = 0;                     ///< index in Manifest::parameters
   shard::Hyperslab hyperslab;            ///< elements of the parameter, row-major
   std::int64_t offset = 0;               ///< of its first element, in the dataset
-  std::vector<std::uint64_t> checksums;  ///< XXH3 of every `chunk_elements` of it, as bytes of the file
+  std::vector<std::uint64_t> checksums;  ///< XXH3 of every `chunk_elements` of the slice, as bytes of the file
   [[nodiscard]] std::int64_t chunks() const { return (hyperslab.size() + chunk_elements - 1) / chunk_elements; }
   /// The elements that checksum `index` covers, counted from the slice's first one.
   [[nodiscard]] shard::Range chunk(std::int64_t index) const {
@@ -116,15 +116,15 @@ struct Manifest {
   std::vector<std::uint64_t> digests;  ///< by world rank: `shard_digest` of all that it held
 };
 
-/// The version of the format of a checkpoint that `mesh` saves: the lowest that has all of it, so that earlier builds
-/// read what they can. Version 3 adds pipeline ranks.
+/// The format version of a checkpoint saved by `mesh`: the lowest one that can represent it, so that earlier builds can
+/// read as many as possible. Version 3 adds pipeline ranks.
 [[nodiscard]] constexpr int format_version(const mesh::Mesh& mesh) { return mesh.pipeline > 1 ? 3 : 2; }
 /// The versions that this program reads.
 inline constexpr std::array format_versions{2, 3};
 
 /// Architecture and sizes of a model, to be compared.
 [[nodiscard]] Metadata model_metadata(const model::Model& model);
-/// All parameters in the model's order: what SavedSlice::parameter counts.
+/// All parameters in the model's order, which SavedSlice::parameter indexes.
 [[nodiscard]] std::vector<SavedParameter> saved_parameters(const model::Model& model);
 
 /// Columns of a row: all of a vector's elements.
@@ -135,20 +135,20 @@ inline constexpr std::array format_versions{2, 3};
 
 /// "shards/dp-00003-tp-00.h5"; with a pipeline "shards/dp-00003-pp-01-tp-00.h5".
 [[nodiscard]] std::string shard_path(int dp_rank, int tensor_rank = 0, std::optional<int> pipeline_rank = {});
-/// The same of a rank of `mesh`, without a pipeline rank where there is one only.
+/// The same of a rank of `mesh`, without a pipeline rank if there is one only.
 [[nodiscard]] std::string shard_path(const mesh::Mesh& mesh, int pipeline_rank, int dp_rank, int tensor_rank);
 
 [[nodiscard]] std::string file_to_json(const SavedFile& file);
-/// files: what `file_to_json` gave for each of the manifest's files, instead of Manifest::files.
+/// files: the results of `file_to_json` for the manifest's files, used instead of Manifest::files.
 [[nodiscard]] std::string to_json(const Manifest& manifest, const std::vector<std::string>& files);
 
-/// State::run_id of a manifest that `to_json` wrote, without reading all of it; "" when it has none.
+/// State::run_id of a manifest written by `to_json`, without reading all of it; "" if it has none.
 [[nodiscard]] std::string run_id_in(std::string_view json);
 /// State::skipped_in_a_row, likewise; 0 when it has none.
 [[nodiscard]] std::int64_t skipped_in_a_row_in(std::string_view json);
 
-/// Reads an untrusted manifest: sizes, ranges, names and paths are checked, and that every element
-/// of every parameter is there once. Throws CheckpointError naming `name` (the file) and what is wrong.
+/// Reads an untrusted manifest: checks sizes, ranges, names and paths, and that every element of every parameter is
+/// there once. Throws CheckpointError with `name` (the file) and the mistake.
 [[nodiscard]] Manifest parse_manifest(const std::string& name, std::string_view text);
 
 }  // namespace trireme::checkpoint

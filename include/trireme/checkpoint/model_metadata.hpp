@@ -20,7 +20,7 @@ void require_layers(const std::string& name, const config::Model& model, std::si
 
 /// State::generation from an export's options.
 [[nodiscard]] Metadata generation_metadata(const huggingface::HfWriteOptions& options);
-/// Puts what `generation_metadata` gave into `options`; what is absent stays. Throws CheckpointError.
+/// Restores the result of `generation_metadata` in `options`; absent keys keep their values. Throws CheckpointError.
 void read_generation(const std::string& name, const Metadata& metadata, huggingface::HfWriteOptions& options);
 
 }  // namespace trireme::checkpoint

@@ -18,7 +18,7 @@ config::RunConfig completed(config::RunConfig config, const config::Model& model
 
 store::ParameterInitializer provider(checkpoint::Weights opened) {
   auto weights = std::make_shared<checkpoint::Weights>(std::move(opened));
-  // A transposed parameter is read once as a whole: a tensor rank may read many short runs of it.
+  // A transposed parameter is read once as a whole: a tensor rank would read many short runs of it.
   auto whole = std::make_shared<std::pair<std::string, std::vector<float>>>();
   return [weights, whole](const model::Parameter& parameter, shard::Range elements, std::span<float> out) {
     if (!parameter.transposed_in_files) return weights->read(parameter, elements, out);

@@ -81,7 +81,7 @@ huggingface::HfWriteOptions with_fingerprint(huggingface::HfWriteOptions options
   try {
     options.tokenizer_fingerprint = tokenizer::fingerprint(options.tokenizer);
     if (options.tokenizer_library.empty()) options.tokenizer_library = tokenizer::library_of(options.tokenizer);
-  } catch (const DataError&) {  // of a kind that is not supported: refused where it is used
+  } catch (const DataError&) {  // of a kind that is not supported: refused if it is used
   }
   return options;
 }

@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::size_t most_open_files = 128;
 
-/// Which runs of `runs` reach into [begin, end), where that is not empty: [first, last).
+/// Range of runs of `hyperslab` that intersect [begin, end), if that is not empty: [first, last).
 shard::Range runs_within(const shard::Hyperslab& hyperslab, std::int64_t begin, std::int64_t end) {
   if (hyperslab.count == 1) return {.begin = 0, .end = 1};
   const std::int64_t first =
@@ -22,7 +22,7 @@ shard::Range runs_within(const shard::Hyperslab& hyperslab, std::int64_t begin, 
   return {.begin = first, .end = std::min(hyperslab.count, ceil_div(end - hyperslab.first, hyperslab.stride))};
 }
 
-/// The elements of `stored`, counted end to end, that may lie among those of `wanted`: [first, last).
+/// The range of elements of `stored`, counted contiguously, that can be among those of `wanted`: [first, last).
 shard::Range candidates(const shard::Hyperslab& stored, const shard::Hyperslab& wanted) {
   if (stored.count > 1) {
     const shard::Range hyperslab = runs_within(stored, wanted.first, wanted.end());
@@ -32,12 +32,12 @@ shard::Range candidates(const shard::Hyperslab& stored, const shard::Hyperslab& 
           .end = std::min(stored.length, wanted.end() - stored.first)};
 }
 
-/// Elements that lie together in a chunk of what is stored and in what is wanted.
+/// Elements that are contiguous both in a chunk of the stored hyperslab and in the wanted one.
 struct Copy {
   std::int64_t from = 0, to = 0, count = 0;
 };
 
-/// What of elements `chunk` of `stored` (counted end to end) is wanted. from: counted from the chunk's first one.
+/// Intersection of elements `chunk` of `stored` (counted contiguously) with `wanted`. from: relative to the chunk.
 std::vector<Copy> copies_of(const shard::Hyperslab& stored, shard::Range chunk, const shard::Hyperslab& wanted) {
   std::vector<Copy> copies;
   for (std::int64_t at = chunk.begin; at < chunk.end;) {

@@ -9,8 +9,8 @@
 #include "trireme/checkpoint/save/save.hpp"
 #include "trireme/mpi/communicator.hpp"
 
-/// How the ranks of a job come to what they need of a manifest that one of them has read: that of a checkpoint of
-/// thousands of ranks is large, and no rank but the first ever receives more of it than its own part.
+/// Distributes a manifest that one rank has read to the ranks of a job. The manifest of a checkpoint of thousands of
+/// ranks is large: only the first rank holds all of it, the others receive the part that they need.
 namespace trireme::checkpoint {
 
 /// The first rank's manifest without its files and digests, on every rank. Collective.

@@ -21,7 +21,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Files that the manifest does not know.
+/// Files that are not in the manifest.
 void find_strangers(const std::string& path, const Manifest& manifest, std::vector<std::string>& found) {
   std::set<std::string> known{path + "/COMMIT", index_path(path), path + "/shards"};
   for (const SavedFile& file : manifest.files) known.insert(path + "/" + file.path);

@@ -17,7 +17,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// What was promised; false when the one that promised it failed.
+/// Value of the promise; false if the promising rank failed.
 bool told(std::future<bool>& promised) {
   try {
     return promised.get();

@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::size_t longest_attribute = 60'000;  // HDF5 keeps attributes of less than 64 KiB in the object header
 
-/// Where a slice of a parameter lies.
+/// Location of a slice of a parameter.
 struct Place {
   const SavedFile* file;
   const SavedDataset* dataset;

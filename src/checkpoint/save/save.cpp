@@ -68,7 +68,7 @@ class Save {
     write_shards([&] { digest = shard_digest(shards_); });
     std::vector<std::string> files =
         mpi::gather_texts(world_, written_.first ? file_to_json(written_.saved) : std::string());
-    std::erase(files, std::string());  // of ranks whose group's first one has said it
+    std::erase(files, std::string());  // of ranks other than the first of their group
     for (const std::string& text : mpi::gather_texts(world_, fmt::format("{}", digest))) {
       std::uint64_t& word = manifest_.digests.emplace_back();
       std::from_chars(text.data(), text.data() + text.size(), word);
@@ -105,7 +105,7 @@ class Save {
     });
   }
 
-  /// No other process may write what has no run's lock around it; empties what a killed process has left.
+  /// Locks the temporary directory, which no run's lock protects, and removes leftovers of a killed process.
   void take_temporary() {
     std::error_code error;
     do {
@@ -156,8 +156,8 @@ class Save {
                [&] { written_ = write_shard_file(group, temporary_, shards_, options_.ranks_per_file, meanwhile); });
   }
 
-  /// Removes what is older than `keep`, when every rank has read from the disk that the new one is what it wrote. When
-  /// it is not, the new one goes; when that cannot be read, all stay.
+  /// Removes checkpoints beyond `keep`, after every rank has verified the new one from the disk. If it differs, the new
+  /// one is removed; if it cannot be read, all stay.
   void make_way() {
     const bool first = world_.rank() == 0;
     std::vector<std::string> old;
@@ -219,7 +219,7 @@ class Save {
   std::string final_;
   Manifest manifest_;
   WrittenFile written_;
-  io::Descriptor lock_;             ///< on `temporary_`, where it is no run's
+  io::Descriptor lock_;             ///< on `temporary_`, if it is no run's
   bool temporary_is_ours_ = false;  ///< on the first rank
 };
 

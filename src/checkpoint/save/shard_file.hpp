@@ -20,15 +20,15 @@ struct WrittenChunk {
   std::uint64_t checksum = 0;
 };
 
-/// A shard file, as one of the ranks that wrote it knows it.
+/// A shard file, as seen by one of the ranks that wrote it.
 struct WrittenFile {
-  bool first = true;                  ///< this rank is the first of them: `saved` is complete
+  bool first = true;                  ///< this rank is the first writer: `saved` is complete
   SavedFile saved;                    ///< else: its path
   std::vector<std::string> datasets;  ///< names
   std::vector<WrittenChunk> chunks;
 };
 
-/// What a rank does while the disk is busy with what it wrote.
+/// Work of a rank while the disk writes its data.
 using Meanwhile = std::function<void()>;
 
 /// Writes the parts of all ranks of `group` to one file below `path`, named after the first of them, flushed to disk.
@@ -40,14 +40,14 @@ using Meanwhile = std::function<void()>;
                                            const Shards& shards, std::int64_t ranks_per_file,
                                            const Meanwhile& meanwhile);
 
-/// Reads what this rank wrote to a file below `path` again, from the disk where the system lets it, and the first rank
-/// all that belongs to no slice. Throws CheckpointError naming file and dataset when it is something else.
+/// Reads this rank's part of a file below `path` again, from the disk if the system allows it, and on the first rank
+/// all bytes outside of slices. Throws CheckpointError with file and dataset when they differ from the written ones.
 void read_back(const std::string& path, const WrittenFile& written);
 
-/// Bytes of all shard files of a checkpoint, but for HDF5's own.
+/// Bytes of all shard files of a checkpoint, without HDF5's metadata.
 [[nodiscard]] std::int64_t data_bytes(const Shards& shards);
 
-/// Where the bytes of every slice lie in the file, in order: [begin, end).
+/// The byte range of every slice in the file, in order: [begin, end).
 [[nodiscard]] std::vector<shard::Range> slice_bytes(const SavedFile& file);
 
 /// XXH3 of all bytes outside the slices, in order.

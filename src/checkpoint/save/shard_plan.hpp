@@ -10,17 +10,17 @@
 
 namespace trireme::checkpoint {
 
-/// Consecutive dp ranks, at one tensor rank, that write one file: the same for all of them, without a word between
-/// them.
+/// Consecutive dp ranks, at one tensor rank, that write one file. Every writer computes the same result without
+/// communication.
 struct Writers {
   int first = 0;  ///< dp rank; the file bears its name
   int count = 1;
 };
-/// Those of the file that dp rank `dp_rank` writes: groups of `ranks_per_file` from dp rank 0 on, the last one may be
+/// The writers of the file of dp rank `dp_rank`: groups of `ranks_per_file` from dp rank 0 on; the last one may be
 /// smaller.
 [[nodiscard]] Writers writers_of(const mesh::Mesh& mesh, int dp_rank, std::int64_t ranks_per_file);
 
-/// What one rank writes of a dataset.
+/// A rank's part of a dataset.
 struct PlannedPart {
   int dp_rank = 0;
   std::int64_t begin = 0;   ///< of its first element, in the rank's shard
@@ -35,8 +35,8 @@ struct PlannedDataset {
   std::vector<PlannedPart> parts;
 };
 
-/// The datasets of a file, in closed form: every writer comes to the same result by itself. Parts that are padding only
-/// are left out, and datasets without parts.
+/// Datasets of a file, in closed form: every writer computes the same result. Parts that are padding only are left out,
+/// and datasets without parts.
 [[nodiscard]] std::vector<PlannedDataset> plan_file(const Shards& shards, const Writers& writers);
 
 }  // namespace trireme::checkpoint

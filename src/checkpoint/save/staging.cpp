@@ -17,7 +17,7 @@
 namespace trireme::checkpoint {
 namespace {
 
-/// The first number of a file of one line; nothing where it is missing or says "max".
+/// The first number of a one-line file; nothing if the file is missing or holds "max".
 std::optional<std::int64_t> number_in(const char* path) {
   std::ifstream file(path);
   std::int64_t number = 0;

@@ -9,7 +9,7 @@
 
 namespace trireme::checkpoint {
 
-/// The run file's model with every size known: from the weights of `model.from` where it is given, defaults filled in.
+/// The run file's model with every size known: from the weights of `model.from` if it is given, defaults filled in.
 /// Throws ConfigError or CheckpointError.
 [[nodiscard]] config::RunConfig complete_model(config::RunConfig config);
 
@@ -17,10 +17,10 @@ namespace trireme::checkpoint {
 /// much.
 void check_weights(const config::RunConfig& config, const model::Model& model);
 
-/// Where a job's first parameters come from: `model.from`'s weights, or initial values.
+/// Source of a job's initial parameters: the weights of `model.from`, or initial values.
 [[nodiscard]] store::ParameterInitializer first_parameters(const config::RunConfig& config);
 
-/// `complete_model` for all ranks of `world`: one of them reads what describes a checkpoint in `model.from`.
+/// `complete_model` for all ranks of `world`: one of them reads the metadata of a checkpoint in `model.from`.
 /// Collective.
 [[nodiscard]] config::RunConfig complete_model(config::RunConfig config, const mpi::Communicator& world);
 

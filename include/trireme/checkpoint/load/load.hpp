@@ -19,20 +19,20 @@
 
 namespace trireme::checkpoint {
 
-/// Reads slices of a checkpoint by the manifest alone, checksums verified; HDF5 is not asked, so that no damage of a
-/// file's structure can mislead it. Every rank opens its own and reads what it needs.
+/// Reads slices of a checkpoint by the manifest alone, with verified checksums and without HDF5, so that damage to a
+/// file's structure cannot mislead it. Each rank has a reader and reads its own slices.
 class Reader {
  public:
   Reader(std::string path, Manifest manifest);
 
   [[nodiscard]] const Manifest& manifest() const { return manifest_; }
 
-  /// Fills `out` with `elements` (row-major) of a parameter or its moment, one run after the other. Throws
-  /// CheckpointError naming file and dataset when a checksum does not fit or a file cannot be read; BugError for a
-  /// parameter, or elements, that are not there. What is stored in other runs is read once for all that is wanted of
-  /// it.
+  /// Fills `out` with `elements` (row-major) of a parameter or its moment, one run
+  /// after the other. Throws CheckpointError with file and dataset if a checksum does
+  /// not match or a file cannot be read; BugError if the checkpoint lacks the parameter
+  /// or elements. A stored chunk that contains several wanted runs is read once.
   void read(Quantity quantity, std::string_view parameter, const shard::Hyperslab& elements, std::span<float> out);
-  /// Reads chunk `index` of a slice into `out`, as large as it is. Throws CheckpointError.
+  /// Reads chunk `index` of a slice into `out`, which has its size. Throws CheckpointError.
   void read_chunk(const SavedFile& file, const SavedDataset& dataset, const SavedSlice& slice, std::int64_t index,
                   std::span<float> out);
 
@@ -49,13 +49,13 @@ class Reader {
   std::vector<float> chunk_;
 };
 
-/// Restores all of `shards` from the checkpoint at `path`, whatever mesh saved it: every rank reads what it holds, and
-/// all of them prove by digest that together they hold what was saved. Collective over `world`. Throws Damaged on
-/// every rank, naming the file, when any rank finds it so; CheckpointError when it is of another model. The result
-/// lists of every file what this rank read of it, and no digests.
+/// Restores `shards` from the checkpoint at `path`, saved on any mesh: every rank reads its part, and a digest verifies
+/// that all of them together have the saved state. Collective over `world`. Throws Damaged on every rank, with the
+/// file, when any rank finds damage; CheckpointError when it is of another model. The result has the slices of every
+/// file that this rank read, and no digests.
 [[nodiscard]] Manifest load(const mpi::Communicator& world, const std::string& path, const Shards& shards);
 
-/// Throws CheckpointError listing what differs unless `manifest` is of the model `model`. path: for the message.
+/// Throws CheckpointError with the differences unless `manifest` is of the model `model`. path: for the message.
 void check_model(const std::string& path, const Manifest& manifest, const model::Model& model);
 
 }  // namespace trireme::checkpoint

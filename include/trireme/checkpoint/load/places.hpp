@@ -12,7 +12,7 @@ namespace trireme::checkpoint {
 /// Whether two pieces of one parameter may have an element in common; false: they have none.
 [[nodiscard]] bool may_overlap(const shard::Hyperslab& a, const shard::Hyperslab& b);
 
-/// Where a slice lies.
+/// Location of a slice.
 struct Place {
   const SavedFile* file;
   const SavedDataset* dataset;
@@ -27,7 +27,7 @@ class Places {
  public:
   explicit Places(const Manifest& manifest);
 
-  /// Those that may hold elements of `elements`, by their first element. parameter: index in Manifest::parameters.
+  /// Places that may hold elements of `elements`, by their first element. parameter: index in Manifest::parameters.
   [[nodiscard]] std::vector<Place> of(Quantity quantity, int parameter, const shard::Hyperslab& elements) const;
 
  private:

@@ -16,29 +16,29 @@ namespace trireme::checkpoint {
 /// Whether there is a checkpoint, complete or not, at `path`.
 [[nodiscard]] bool is_checkpoint(const std::string& path);
 
-/// Weights to begin with, whichever a path holds: a Hugging Face directory or a checkpoint. Every rank reads its own
-/// slices.
+/// Initial weights from a Hugging Face directory or
+/// a checkpoint. Every rank reads its own slices.
 class Weights {
  public:
-  /// Reads what describes them. Throws CheckpointError, also when `path` is neither.
+  /// Reads the metadata. Throws CheckpointError, also when `path` is neither.
   [[nodiscard]] static Weights open(const std::string& path);
-  /// The same for all ranks of `world`; one of them reads what describes a checkpoint. read: the shards of parameters
-  /// that this rank will read, no others; null: none. Collective.
+  /// The same for all ranks of `world`; one of them reads a checkpoint's metadata. read: the shards of parameters that
+  /// this rank will read, no others; null: none. Collective.
   [[nodiscard]] static Weights open(const mpi::Communicator& world, const std::string& path,
                                     const Shards* read = nullptr);
 
-  /// Their [model]; no `from`.
+  /// The [model] section of the weights; without `from`.
   [[nodiscard]] const config::Model& model() const { return model_; }
-  /// Settings of generation; max_position_embeddings is 0 where it is absent.
+  /// Settings of generation; max_position_embeddings is 0 if it is absent.
   [[nodiscard]] const huggingface::HfWriteOptions& generation() const { return generation_; }
-  /// The effective run file of the run that saved them; empty where there was none.
+  /// The effective run file of the run that saved them; empty if there was none.
   [[nodiscard]] const std::string& run_file() const { return run_file_; }
   /// Logs a warning of keys of config.json that nothing here follows, if there are any.
   void warn_of_unread_keys() const;
   /// The spec of the tokenizer that they were trained with. Throws CheckpointError when it is absent, or when its
   /// file is missing or another one now.
   [[nodiscard]] std::string tokenizer() const;
-  /// Throws CheckpointError listing what does not fit `model`.
+  /// Throws CheckpointError with the differences from `model`.
   void check(const model::Model& model) const;
   /// Reads `elements` (row-major) of a parameter into `values`. Throws CheckpointError.
   void read(const model::Parameter& parameter, shard::Range elements, std::span<float> values) const;

@@ -23,7 +23,7 @@ struct Ended {
   std::int64_t step = 0;
   Saved saved;
   double seconds = 0;          ///< from the copy to the commit
-  double stall_seconds = 0;    ///< of them, the copy: the training stood still
+  double stall_seconds = 0;    ///< duration of the copy, during which training waits
   std::exception_ptr failure;  ///< the same kind on every rank; null: it is saved
 };
 
@@ -38,9 +38,9 @@ class BackgroundSave {
   /// Waits for the save in progress.
   ~BackgroundSave();
 
-  /// Copies `shards` and begins to write the copy. Nothing may be under way. False, with a warning, when a rank's node
-  /// has no memory for the copy, or a rank no thread: then nothing was begun. Collective; model and layout of `shards`
-  /// outlive the save.
+  /// Copies `shards` and begins to write the copy. Requires that no save is in progress. Returns false, with a warning,
+  /// when a rank's node has no memory for the copy, or a rank no thread: nothing was started then. Collective; model
+  /// and layout of `shards` outlive the save.
   [[nodiscard]] bool start(const Shards& shards, const State& state, const SaveOptions& options);
 
   /// Whether one has been started whose end was not taken yet.
@@ -49,9 +49,9 @@ class BackgroundSave {
   [[nodiscard]] bool ended() const;
   /// The same after waiting for at most `seconds`.
   [[nodiscard]] bool ends_within(double seconds) const;
-  /// The step of the one that was started.
+  /// Step of the save in progress.
   [[nodiscard]] std::int64_t step() const;
-  /// Waits for the one that was started.
+  /// Waits for the save in progress and returns its result.
   [[nodiscard]] Ended take();
 
  private:
@@ -63,7 +63,7 @@ class BackgroundSave {
     std::jthread thread;
   };
 
-  /// Runs `prepare` on every rank. False where any lacks memory or threads for it: then background saves are turned off
+  /// Runs `prepare` on every rank. False if any lacks memory or threads for it: then background saves are turned off
   /// for the rest of the run, with a warning. Collective.
   [[nodiscard]] bool all_can(std::string_view what, const std::function<void()>& prepare);
   void write(const Shards& copy, const State& state, const SaveOptions& options,

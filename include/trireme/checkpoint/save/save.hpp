@@ -43,11 +43,11 @@ struct Shards {
 struct SaveOptions {
   std::string directory;            ///< of all the run's checkpoints
   std::int64_t keep = 2;            ///< newest ones of the run that stay
-  std::int64_t keep_every = 0;      ///< those of every so many steps stay, too
+  std::int64_t keep_every = 0;      ///< keeps checkpoints whose step is a multiple; 0: none
   std::int64_t best_step = -1;      ///< that of this step stays, too
   std::int64_t ranks_per_file = 1;  ///< consecutive dp ranks that share a file
   std::int64_t base_step = 0;  ///< this job resumed from it: later ones in the directory are of an abandoned branch
-  std::string name{};          ///< of a checkpoint by itself: no others are set aside or removed; empty: its step's
+  std::string name{};          ///< of a separate checkpoint: no others are set aside or removed; empty: its step's
 };
 
 struct Saved {
@@ -55,11 +55,11 @@ struct Saved {
   Bytes bytes{0};
 };
 
-/// Writes a checkpoint and commits it: under a temporary name, checksummed, flushed to disk, renamed when every rank
-/// agrees that nothing failed; then removes old ones of the same run, if any, once every rank has read back what it
-/// wrote. Collective over `world`, a separate communicator whose ranks are the mesh's. Throws WriteError on every
-/// rank when anything failed on any; what was there before stays. ReadError when it could not be read back: then it
-/// stays, too. Another Error of exit code 8 is one that only the end of the job helps.
+/// Writes a checkpoint and commits it: under a temporary name, with checksums, flushed to disk, renamed when all ranks
+/// have succeeded; then removes old ones of the same run, if any, once every rank has read back its data. Collective
+/// over `world`, a separate communicator whose ranks are the mesh's. Throws WriteError on every rank if any failed;
+/// earlier checkpoints stay. Throws ReadError if the data could not be read back: they stay, too. Another Error of exit
+/// code 8 requires the end of the job.
 Saved save(const mpi::Communicator& world, const Shards& shards, const State& state, const SaveOptions& options);
 
 }  // namespace trireme::checkpoint

@@ -14,14 +14,14 @@ namespace trireme::checkpoint {
 /// used again for every save.
 class Staging {
  public:
-  /// As much memory as `shards` take, charged to `other` on the host. ranks_on_node: as many do the same on this node.
-  /// Throws EnvironmentError when the system does not have it in addition to the difference between the process's peak
-  /// and its use now, which training takes again.
+  /// Allocates memory of the size of `shards`, charged to `other` on the host. ranks_on_node: number of ranks that do
+  /// the same on this node. Throws EnvironmentError when the system does not have it in addition to the difference
+  /// between the process's peak and current use, which training needs again.
   Staging(const Shards& shards, int ranks_on_node);
 
   /// Copies `shards`, of the same model and mesh as those it was made for. From the compute thread: uses its team.
   void copy(const Shards& shards);
-  /// The copy; this object outlives it. like: what was copied.
+  /// The copy; this object outlives it. like: the copied shards.
   [[nodiscard]] Shards shards(const Shards& like) const;
 
  private:
@@ -32,8 +32,8 @@ class Staging {
 /// Bytes of a rank's copy.
 [[nodiscard]] Bytes staging_bytes(const shard::Layout& layout);
 
-/// Bytes that this node can still give to a process: the kernel's available memory, limited by the cgroup.
-/// Very large where neither is known.
+/// Bytes that a process can still allocate on this node: the kernel's available memory, limited by the cgroup. Very
+/// large if neither is known.
 [[nodiscard]] Bytes available_host_memory();
 
 }  // namespace trireme::checkpoint
