@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// inspect, verify, import and export: what can be done with a checkpoint without training. One process.
+// inspect, verify, import and export: commands on checkpoints that do not train. One process.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -54,7 +54,7 @@ struct ExportArguments {
   bool overwrite = false;
 };
 
-/// The spec of the tokenizer whose files go with the weights; "" where the checkpoint knows none.
+/// The spec of the tokenizer stored with the weights; "" if the checkpoint has none.
 std::string exported_tokenizer(const ExportArguments& arguments) {
   const std::string& given = arguments.tokenizer;
   if (given == "none") return "";
@@ -64,7 +64,7 @@ std::string exported_tokenizer(const ExportArguments& arguments) {
   return given;
 }
 
-/// The directory is replaced as a whole, with whatever of the inputs lies in it.
+/// The directory is replaced as a whole, including inputs inside it.
 void check_output(const ExportArguments& arguments, const std::string& tokenizer) {
   std::vector<std::string> inputs{arguments.checkpoint};
   if (!tokenizer.empty() && tokenizer != "bytes") {

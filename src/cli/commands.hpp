@@ -9,7 +9,7 @@ namespace CLI {
 class App;
 }
 
-/// The subcommands, one file each. Each adds itself to the command line and returns what to run when it is asked for.
+/// The subcommands, one file each. Each adds itself to the command line and sets the action of the chosen one.
 namespace trireme::cli {
 
 /// Runs a subcommand; returns the exit code. Throws Error.

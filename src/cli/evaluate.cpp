@@ -49,7 +49,7 @@ struct EvaluateArguments {
   ModelArguments model;
   std::vector<std::string> data;
   std::vector<std::string> choices;  ///< files of questions
-  std::int64_t seq_len = 0;          ///< 0: what the model was trained on, at most `usual_seq_len`
+  std::int64_t seq_len = 0;          ///< 0: that of the model's training, at most `usual_seq_len`
   std::int64_t micro = 1;
   std::int64_t limit = 0;      ///< sequences of a token file, questions of a file of choices; 0: all
   std::string ignore_targets;  ///< ids with commas between, or "none"; empty: as the run
@@ -127,8 +127,8 @@ std::vector<std::int64_t> ids_of(const std::string& text) {
   return ids;
 }
 
-/// Which targets count, and which tokens they see: as in the run that MODEL is a checkpoint of, where no option is
-/// given.
+/// Selects the counted targets and the document mask:
+/// by default as in the run of MODEL's checkpoint.
 void choose_targets(config::Data& data, const EvaluateArguments& arguments, const checkpoint::Weights& weights,
                     const tokenizer::Tokenizer* tokenizer, bool warns) {
   if (const auto run = data_of_run(weights, arguments.model.model, warns)) {
@@ -157,7 +157,7 @@ config::RunConfig evaluation_config(const EvaluateArguments& arguments, const ch
   return config;
 }
 
-/// Opens a token file of --data, before any is computed on. spec: of `tokenizer`, null where none is known.
+/// Opens a token file of --data, before any is computed on. spec: of `tokenizer`, null if none is known.
 void check_tokens(const std::string& path, const config::Data& data, std::int64_t vocab_size,
                   const tokenizer::Tokenizer* tokenizer, const std::string& spec, bool warns) {
   const auto datasets = data::open_datasets({config::TokenSource{.path = path}}, false, data.format, data.seq_len,
@@ -177,7 +177,7 @@ void check_tokens(const std::string& path, const config::Data& data, std::int64_
   if (warns) data::warn_of_document_ends(datasets, data.document_end);
 }
 
-/// Compares what ranks read by path, each on its own node, before one of them waits for targets that another lacks.
+/// Compares files that ranks read by path, each on its own node, before a rank waits for targets that another lacks.
 void agree_on_files(const mpi::Communicator& world, const EvaluateArguments& arguments, config::RunConfig config,
                     const std::vector<ChoiceFile>& choices) {
   mpi::require_equal(world, "the settings of the evaluation", config::print_run_file(config));
@@ -197,7 +197,7 @@ void agree_on_files(const mpi::Communicator& world, const EvaluateArguments& arg
   }
 }
 
-/// Bytes of text that the targets of the first `end` tokens stand for; ends of documents have none.
+/// Bytes of the text of the targets among the first `end` tokens; ends of documents have none.
 std::int64_t decoded_bytes(const data::TokenFile& file, std::int64_t end, const tokenizer::Tokenizer& tokenizer) {
   constexpr std::int64_t at_once = 1 << 20;
   std::vector<std::int32_t> tokens, document;
@@ -219,7 +219,7 @@ std::int64_t decoded_bytes(const data::TokenFile& file, std::int64_t end, const 
   return bytes;
 }
 
-/// What else than the files decides about the loss, where it is set.
+/// Settings other than the files that affect the loss, if set.
 std::string settings_of(const config::Data& data) {
   std::string text;
   if (!data.ignore_targets.empty()) text += fmt::format(" ignore_targets={}", fmt::join(data.ignore_targets, ","));
@@ -228,7 +228,7 @@ std::string settings_of(const config::Data& data) {
   return text;
 }
 
-/// Evaluates the targets of `path`, those of the tail included, as training counts them. Throws DataError where none
+/// Evaluates the targets of `path`, those of the tail included, as training counts them. Throws DataError if none
 /// counts and NumericsError where their loss is not finite, on every rank.
 std::string line_of(train::Job& job, const mpi::Communicator& world, const std::string& path, std::int64_t limit,
                     const tokenizer::Tokenizer* tokenizer) {

@@ -54,8 +54,8 @@ struct GenerateArguments {
   bool no_cache = false;
 };
 
-/// A run that only looks at the model, whose ranks share each layer: the sequence may be as long as what it was trained
-/// on.
+/// A run for inference, in which all ranks share each
+/// layer: the sequence can be as long as the training's.
 config::RunConfig forward_config(const GenerateArguments& arguments, const checkpoint::Weights& weights,
                                  std::int64_t prompt_tokens, const mpi::Communicator& world) {
   config::RunConfig config = inference_config(arguments.model);
@@ -85,7 +85,7 @@ void write_logits(train::Job& job, const std::vector<std::int32_t>& prompt, cons
 
 /// Throws EnvironmentError when this node has no room for the caches of its ranks. Collective over `world`.
 void check_cache(const train::Job& job, const mpi::Communicator& world) {
-  if (job.options().device.is_cuda()) return;  // its allocator reports what is missing
+  if (job.options().device.is_cuda()) return;  // its allocator reports a lack of memory
   const mpi::Topology topology = mpi::probe_topology(world);
   mpi::collective_try(world, "check the memory for the cache", [&] {
     check_cache_memory(job.kv_cache_bytes(1), job.config().data.seq_len, topology.node_ranks,
@@ -93,7 +93,7 @@ void check_cache(const train::Job& job, const mpi::Communicator& world) {
   });
 }
 
-/// The prompt's tokens, behind those that begin every document.
+/// The prompt's tokens, after those that begin every document.
 std::vector<std::int32_t> encode_prompt(const tokenizer::Tokenizer& tokenizer, const std::string& prompt) {
   const std::vector<std::int32_t> text = tokenizer.encode(prompt);
   if (text.empty()) throw ConfigError("--prompt is empty: there is nothing to continue. Give at least one character.");
@@ -114,7 +114,7 @@ std::string read_standard_input() {
   }
 }
 
-/// Throws WriteError where it cannot be printed: the rest is not computed then.
+/// Throws WriteError if it cannot be printed: the rest is not computed then.
 void print_now(const std::string& text, bool prints) {
   if (!prints || text.empty()) return;
   fmt::print("{}", text);

@@ -13,7 +13,7 @@
 namespace trireme::cli {
 namespace {
 
-/// What the run file may set, and what the family always has.
+/// Options of the run file, and fixed properties of the family.
 std::string options_of(const model::Architecture& a) {
   std::vector<std::string> list;
   const model::Decoder& d = a.decoder;

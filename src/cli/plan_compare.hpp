@@ -7,8 +7,8 @@
 
 namespace trireme::cli {
 
-/// Prints what the run in `directory` measured beside what is predicted for its run file; times only on a machine.
-/// Throws ConfigError where it holds no run.
+/// Prints the measurements of the run in `directory` and the predictions for its run file; times only with a machine.
+/// Throws ConfigError if the directory holds no run.
 void plan_compare(const std::string& directory, const std::string& machine, const CompleteModel& complete);
 
 }  // namespace trireme::cli

@@ -9,8 +9,8 @@
 
 namespace trireme::cli {
 
-/// What `plan` prints of a run with mesh.pipeline > 1. `rank`: the pipeline rank whose schedule, memory or traffic is
-/// shown; absent: the one with the highest total memory. Throws ConfigError for a `show` that has no pipeline yet.
+/// Prints `plan` for a run with mesh.pipeline > 1. `rank`: the pipeline rank whose schedule, memory or traffic is
+/// shown; absent: the one with the highest total memory. Throws ConfigError for an unsupported `show`.
 void plan_pipeline(const config::RunConfig& config, int ranks, const std::string& show, std::optional<int> rank,
                    const planner::Machine& machine);
 

@@ -19,7 +19,7 @@
 namespace trireme::cli {
 namespace {
 
-/// One line that is written over; nothing where standard error is not a terminal.
+/// One line that is written over; nothing if standard error is not a terminal.
 class SearchLine {
  public:
   SearchLine() = default;
@@ -50,7 +50,7 @@ planner::SearchResult searched(const config::RunConfig& config, int ranks, const
                          {.keep = 10, .progress = [&](const auto& progress) { line.show(progress); }});
 }
 
-/// What a search writes: the checksum tells whether it was edited since.
+/// The file that a search writes: the checksum shows whether it was edited since.
 std::string marked(const std::string& run_file) {
   return fmt::format("# Written by `trireme plan --search`, which replaces this file unless it was edited ({:08x})\n{}",
                      crc32c(run_file), run_file);

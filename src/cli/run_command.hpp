@@ -23,14 +23,14 @@
 
 namespace trireme::cli {
 
-/// The command that the line begins with; null where there is none of that name.
+/// The command that the line begins with; null if there is none of that name.
 inline const CLI::App* command_of(const CLI::App& app, int argc, char** argv) {
   for (const CLI::App* known : app.get_subcommands([](const CLI::App*) { return true; }))
     if (argc > 1 && known->get_name() == std::span(argv, static_cast<std::size_t>(argc))[1]) return known;
   return nullptr;
 }
 
-/// The first argument that looks like an option but is not one of `app`'s ("--promt", "-p"); "" where there is none.
+/// The first argument that looks like an option but is not one of `app`'s ("--promt", "-p"); "" if there is none.
 /// Values of options are skipped.
 inline std::string first_unknown_option(const CLI::App& app, std::span<char* const> arguments) {
   for (std::size_t i = 0; i < arguments.size(); ++i) {
@@ -56,8 +56,8 @@ inline std::optional<std::string> option_nearest(const CLI::App& app, const std:
   return names.size() == 1 ? std::optional(names.front()) : std::nullopt;
 }
 
-/// What is said on a command line whose command does not exist, or on the first option that its command does not have;
-/// "" where it has them all.
+/// Error message for a command line whose command does not exist, or for the first unknown option of its command; "" if
+/// all are known.
 inline std::string unknown_word(const CLI::App& app, int argc, char** argv) {
   const std::span arguments(argv, static_cast<std::size_t>(argc));
   const std::vector<const CLI::App*> commands = app.get_subcommands([](const CLI::App*) { return true; });
@@ -82,7 +82,7 @@ inline std::string unknown_word(const CLI::App& app, int argc, char** argv) {
   return fmt::format("{} is not an option of {}{}", name, asked.get_name(), help);
 }
 
-/// What to do about a --set without its value, or with two; "" where there is none.
+/// Remedy for a --set without its value, or with two; "" if there is none.
 inline std::string remedy_of_set(const CLI::App& app, int argc, char** argv) {
   const std::span arguments(argv, static_cast<std::size_t>(argc));
   const CLI::App* const command = command_of(app, argc, argv);
@@ -98,7 +98,7 @@ inline std::string remedy_of_set(const CLI::App& app, int argc, char** argv) {
   return "";
 }
 
-/// The message on a command line that cannot be parsed: what is wrong, what to do, which help to read.
+/// The error message for a command line that cannot be parsed: the mistake, a remedy, and the relevant help.
 inline std::string message_on(const CLI::ParseError& mistake, const CLI::App& app, int argc, char** argv) {
   std::string what = mistake.what();
   if (const std::size_t count = what.find(": 1 required ");

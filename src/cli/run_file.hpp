@@ -9,7 +9,7 @@
 namespace trireme::cli {
 
 /// The run file of `arguments` with its --set values: read by the first rank only, `${VAR}` in paths expanded there,
-/// equal on every rank. Collective over `world`. Throws CollectiveError where the file has mistakes or the ranks were
+/// equal on every rank. Collective over `world`. Throws CollectiveError if the file has mistakes or the ranks were
 /// started with different command lines.
 [[nodiscard]] config::RunConfig read_run_file(const mpi::Communicator& world, const TrainArguments& arguments,
                                               const mpi::Progress& progress);

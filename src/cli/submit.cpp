@@ -28,7 +28,7 @@ namespace {
 
 namespace files = std::filesystem;
 
-/// The executable `name` that PATH finds; "" where there is none.
+/// The executable `name` that PATH finds; "" if there is none.
 std::string in_path(const std::string& name) {
   std::istringstream directories(environment("PATH"));
   for (std::string directory; std::getline(directories, directory, ':');) {
@@ -39,7 +39,7 @@ std::string in_path(const std::string& name) {
   return "";
 }
 
-/// What starts this program in a job: its name where PATH finds it, else its path.
+/// Command that starts this program in a job: its name if PATH finds it, else its path.
 std::string this_program() {
   std::error_code error;
   const files::path here = files::read_symlink("/proc/self/exe", error);

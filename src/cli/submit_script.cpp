@@ -50,7 +50,7 @@ std::string job_name(std::string name) {
   return name.empty() ? "trireme" : name;
 }
 
-/// GPUs that a node gives the job; 0: the ranks compute on CPUs.
+/// GPUs of a node in the job; 0: the ranks compute on CPUs.
 int gpus_of_node(const SubmitArguments& arguments, const config::RunConfig& config) {
   if (arguments.gpus_per_node) return *arguments.gpus_per_node;
   if (config.device.type == config::DeviceType::cpu) return 0;
@@ -59,7 +59,7 @@ int gpus_of_node(const SubmitArguments& arguments, const config::RunConfig& conf
   return machine.gpus.empty() ? 0 : static_cast<int>(machine.gpus_per_node);
 }
 
-/// Ranks of a node: as many as the mesh has where the run file fixes all of it, else one a GPU.
+/// Ranks of a node: that of the mesh if the run file fixes all of it, else one per GPU.
 int ranks_of_node(const SubmitArguments& arguments, const config::RunConfig& config, int gpus) {
   const int most = gpus > 0 ? gpus : arguments.ranks_per_node.value_or(ranks_of_a_cpu_node);
   const config::Mesh& mesh = config.mesh;
@@ -99,7 +99,7 @@ std::string submit_script(const SubmitArguments& arguments, const config::RunCon
                           const std::string& program) {
   const int gpus = gpus_of_node(arguments, config);
   const int ranks = ranks_of_node(arguments, config, gpus);
-  (void)config::resolve(config, arguments.nodes * ranks);  // what train would refuse on so many ranks
+  (void)config::resolve(config, arguments.nodes * ranks);  // the errors of train on this many ranks
   std::string text =
       fmt::format("{} {} --nodes {}`: {} ranks.\n", first_lines, quotable("the run file", arguments.run_file),
                   arguments.nodes, arguments.nodes * ranks);

@@ -26,18 +26,18 @@ struct SubmitArguments {
   bool dry_run = false;
 };
 
-/// The batch script of a run: one file, which needs neither a checkout nor an installation beside it. program: what
-/// starts the ranks. Throws ConfigError where the ranks of so many nodes do not fit the mesh, or a value cannot be
-/// written into a script.
+/// The batch script of a run: one file, which needs neither a checkout nor an installation next to it. program: the
+/// command of the ranks. Throws ConfigError if the ranks of this number of nodes do not fit the mesh, or a value cannot
+/// be written into a script.
 [[nodiscard]] std::string submit_script(const SubmitArguments& arguments, const config::RunConfig& config,
                                         const std::string& program);
 
 /// Whether a file with this text was written by `submit_script`.
 [[nodiscard]] bool is_submit_script(const std::string& text);
 
-/// The command that starts a run file on exactly so many ranks: mpirun on one machine (Open MPI's, with
-/// --oversubscribe where the ranks exceed its cores); `trireme submit` where the ranks exceed one node of it.
-/// try_steps: 0: the whole run. overrides: of --set.
+/// The command that starts a run file on exactly `ranks` ranks: mpirun on one machine (Open MPI's, with --oversubscribe
+/// if the ranks exceed its cores); `trireme submit` if the ranks exceed one node of it. try_steps: 0: the whole run.
+/// overrides: of --set.
 [[nodiscard]] std::string start_command(const std::string& run_file, int ranks, const planner::Machine& machine,
                                         int try_steps = 0, const std::vector<std::string>& overrides = {});
 

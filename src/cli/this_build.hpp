@@ -5,7 +5,7 @@
 
 namespace trireme::cli {
 
-/// What --version prints.
+/// Output of --version.
 [[nodiscard]] std::string version_text();
 
 /// This build's instructions must exist on this CPU: a clear end instead of an illegal instruction later. Throws

@@ -39,7 +39,7 @@
 namespace trireme::cli {
 namespace {
 
-/// Refuses ranks that MPI does not join. They fail alike, so the first prints the message; the others give it time.
+/// Rejects ranks that MPI does not join. All fail alike, so the first prints the message while the others wait.
 void refuse_lone_ranks(const mpi::Communicator& world) {
   const std::optional<Launched> by = launched(environment);
   if (by && by->ranks != world.size()) defer_to_first_rank(by, ExitCode::environment);
@@ -60,7 +60,7 @@ int train(const mpi::Communicator& world, supervise::Watchdog& watchdog, const T
   fault::set_rank(world.rank());
   if (world.rank() == 0 && fault::armed()) {
     log::warning("TRIREME_FAULT is set: this run will break on purpose");
-    (void)fault::point("train.begin");  // says what is wrong in it, once
+    (void)fault::point("train.begin");  // reports a malformed value once
   }
   const double start_timeout = config::read_overrides(arguments.run_file.overrides).comm.timeout_seconds;
   const config::RunConfig given = read_run_file(

@@ -25,8 +25,8 @@ double four_digits(double value) {
   return std::round(value / unit) * unit;
 }
 
-/// The three products of a layer of hidden x hidden, one layer's after the other's, so that weights come from memory as
-/// they do in a step.
+/// The three products of a layer of hidden x hidden, for several layers in turn, so that weights are read from memory
+/// as in a step.
 double product_flops_per_second(const mpi::Communicator& world, std::int64_t hidden, at::ScalarType type) {
   constexpr std::int64_t beyond_caches = std::int64_t{32} << 20, most_layers = 64;
   const std::int64_t layers = std::clamp<std::int64_t>(beyond_caches / (hidden * hidden * 4), 2, most_layers);

@@ -11,11 +11,11 @@
 #include "trireme/device/gpus.hpp"
 #include "trireme/mpi/topology.hpp"
 
-/// The checks of `trireme doctor`: each turns what was looked up into findings, so that each can be tested without the
-/// trouble it finds.
+/// The checks of `trireme doctor`: each turns probed values into findings, so that it can be tested without a faulty
+/// machine.
 namespace trireme::cli {
 
-/// Where one rank of this node runs.
+/// Cores and memory of one rank of this node.
 struct RankPlace {
   int rank = 0;
   std::vector<int> cores;  ///< that it may run on
@@ -43,7 +43,7 @@ struct MpiInfo {
 /// "0-3,8": cores as lists of ranges.
 [[nodiscard]] std::string ranges_text(const std::vector<int>& cores);
 
-/// Versions of a library: what the program was compiled with, and what is loaded now.
+/// Versions of a library: at compile time and at run time.
 struct Versions {
   std::string compiled;
   std::string loaded;
@@ -91,7 +91,7 @@ struct EnvironmentInfo {
   std::string temporary;  ///< TMPDIR, or /tmp
   bool temporary_writable = false;
   std::optional<std::int64_t> shared_memory_bytes;  ///< free in /dev/shm
-  std::string directory;                            ///< the working directory, and what it lies on
+  std::string directory;                            ///< the working directory, and its file system
   std::string file_system;
   bool shared = true;  ///< other nodes see it, too
   std::string locale;

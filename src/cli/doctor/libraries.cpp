@@ -9,7 +9,7 @@
 namespace trireme::cli {
 namespace {
 
-/// "1.10.8", and what is loaded where that is something else.
+/// "1.10.8", with the loaded version if it differs.
 std::string text(const Versions& v) {
   return v.compiled == v.loaded ? v.loaded : fmt::format("compiled with {}, loaded is {}", v.compiled, v.loaded);
 }

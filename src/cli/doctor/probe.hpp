@@ -6,7 +6,7 @@
 #include "cli/doctor/checks.hpp"
 #include "trireme/mpi/communicator.hpp"
 
-/// Where the facts that `trireme doctor` judges come from.
+/// Probes the machine for `trireme doctor`.
 namespace trireme::cli {
 
 /// Collective over `world`.

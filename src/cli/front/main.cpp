@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The program `trireme`: plans and submits by itself, without MPI and libtorch, whose loading takes half a second;
-// prints its help and refuses a run file with mistakes; every other command is the full program's (src/cli/main.cpp,
-// libexec/trireme/trireme), which takes this process over. A build for GPUs has it twice: libexec/trireme/cpu/trireme
-// loads no library of CUDA.
+// The program `trireme`: plans and submits without MPI and libtorch, whose loading takes half a second; prints its
+// help and rejects a run file with mistakes. For every other command it executes the full program (src/cli/main.cpp,
+// libexec/trireme/trireme) in this process. A build for GPUs has two of them: libexec/trireme/cpu/trireme loads no
+// CUDA library.
 #include <dlfcn.h>
 #include <fmt/format.h>
 #include <unistd.h>
@@ -43,7 +43,7 @@ namespace {
 using namespace trireme;
 namespace files = std::filesystem;
 
-/// Beside this program in a build folder, or where it was installed.
+/// Path of the full program: in a build folder next to this program, else in the installation.
 files::path full_program() {
   std::error_code error;
   const files::path here = files::read_symlink("/proc/self/exe", error).parent_path();
@@ -111,7 +111,7 @@ void check_working_directory() {
                   error.message()));
 }
 
-/// Replaces this process: the same arguments, environment and process id. no_gpu: the run file says so.
+/// Replaces this process: the same arguments, environment and process id. no_gpu: set by the run file.
 [[noreturn]] void become_full_program(char** argv, bool no_gpu = false) {
   std::size_t count = 0;
   while (argv[count] != nullptr) ++count;
@@ -163,8 +163,8 @@ void check_ranks(const cli::Launched& by, const cli::RunFileArguments& run_file)
   if (!crowded.empty()) log::warning(crowded);
 }
 
-/// Started alone, a run file with mistakes is refused before MPI and libtorch are loaded. Under a launcher the full
-/// program reads it: there one rank a node does, and one speaks; `check_ranks` is earlier where that is safe.
+/// Started without a launcher, rejects a run file with mistakes before MPI and libtorch are loaded. Under a launcher
+/// the full program reads the file: once per node, and prints once; `check_ranks` is earlier where that is safe.
 int train(int argc, char** argv) {
   CLI::App app{"", "trireme"};
   cli::TrainArguments arguments;
@@ -175,7 +175,7 @@ int train(int argc, char** argv) {
   } catch (const CLI::Success& asked) {  // --help
     return cli::print_help(app, asked);
   } catch (const CLI::ParseError&) {
-    become_full_program(argv);  // it knows what was meant
+    become_full_program(argv);  // reports the mistake
   }
   bool no_gpu = false;
   const std::optional<cli::Launched> by = cli::launched(cli::environment);

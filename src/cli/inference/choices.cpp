@@ -45,7 +45,7 @@ Question question_of(const nlohmann::json& object, const std::string& where) {
   return question;
 }
 
-/// Whether Python's str.isspace() is true of a code point: what its rstrip() removes.
+/// Whether Python's str.isspace() is true for a code point: characters that its rstrip() removes.
 bool is_blank(std::uint32_t point) {
   return (point >= 0x09 && point <= 0x0D) || (point >= 0x1C && point <= 0x20) || point == 0x85 || point == 0xA0 ||
          point == 0x1680 || (point >= 0x2000 && point <= 0x200A) || point == 0x2028 || point == 0x2029 ||

@@ -22,7 +22,7 @@ struct Question {
 };
 
 /// JSON lines with the texts `context` (or `ctx`, as in HellaSwag's files) and `endings`, and `label`, a number or its
-/// text. `name` stands for the file in messages. Throws DataError naming the line.
+/// text. `name` identifies the file in messages. Throws DataError with the line.
 [[nodiscard]] std::vector<Question> parse_questions(std::string_view text, const std::string& name);
 /// The same of a file.
 [[nodiscard]] std::vector<Question> read_questions(const std::string& path);
@@ -32,7 +32,7 @@ struct Choice {
   std::vector<std::int32_t> ids;
   std::size_t context = 0;  ///< tokens before the ending
 };
-/// The tokens of `context`, a blank and `ending`: those behind the tokens of `context` alone are the ending's. Where
+/// The tokens of `context`, a blank and `ending`: those after the tokens of `context` alone are the ending's. Where
 /// there are none, as the ending merges into the context's last token, the tokens of `context` and of the ending
 /// encoded separately. At most `longest` + 1 are kept, the last ones.
 [[nodiscard]] Choice choice_of(const tokenizer::Tokenizer& tokenizer, const std::string& context,

@@ -65,7 +65,7 @@ void warn_of_another_tokenizer(const std::string& model, const checkpoint::Weigh
 
 namespace {
 
-/// Warns of versions that may give other ids than those of the training data.
+/// Warns of library versions that may produce other ids than those of the training data.
 void warn_of_other_libraries(const std::string& model, const checkpoint::Weights& weights, const std::string& spec) {
   const std::vector<std::string> others =
       tokenizer::other_versions(weights.generation().tokenizer_library, tokenizer::library_of(spec));
@@ -105,7 +105,7 @@ config::RunConfig inference_config(const ModelArguments& arguments) {
 
 namespace {
 
-/// The device of --device, or a GPU where there is one.
+/// The device of --device, or a GPU if there is one.
 train::ComputeDevice chosen_device(const config::RunConfig& config, const mpi::Communicator& world) {
   try {
     return train::choose_device(config, world);

@@ -13,7 +13,7 @@ namespace CLI {
 class App;
 }
 
-/// How commands open a model that they only look at.
+/// Opens models for commands that do not train.
 namespace trireme::cli {
 
 struct ModelArguments {
@@ -22,7 +22,7 @@ struct ModelArguments {
   std::string device = "auto";
 };
 
-/// MODEL, --tokenizer (for `what`) and --device.
+/// Adds MODEL, --tokenizer (for `what`) and --device.
 void add_model_options(CLI::App& command, ModelArguments& arguments, const std::string& what);
 
 /// The weights at MODEL; warns of keys of its config.json that nothing follows. Throws CheckpointError.
@@ -31,14 +31,14 @@ void add_model_options(CLI::App& command, ModelArguments& arguments, const std::
 /// Whether --tokenizer or the model names a tokenizer.
 [[nodiscard]] bool knows_tokenizer(const ModelArguments& arguments, const checkpoint::Weights& weights);
 
-/// Warns where `tokenizer`, made from the `spec` of --tokenizer, gives other ids than the tokenizer recorded in
+/// Warns if `tokenizer`, made from the `spec` of --tokenizer, produces other ids than the tokenizer recorded in
 /// `model`, or cannot be compared with it.
 void warn_of_another_tokenizer(const std::string& model, const checkpoint::Weights& weights, const std::string& spec,
                                const tokenizer::Tokenizer& tokenizer);
 
-/// The tokenizer of --tokenizer, else of the model. warns: where it gives other ids than the model's own, or libraries
-/// have other versions than where the training data were made.
-/// Throws CheckpointError when neither is known, ConfigError when it has more ids than the model.
+/// The tokenizer of --tokenizer, else of the model. warns: if it produces other ids than the model's own, or libraries
+/// have other versions than for the training data. Throws CheckpointError when neither is known, ConfigError when it
+/// has more ids than the model.
 [[nodiscard]] std::unique_ptr<tokenizer::Tokenizer> open_tokenizer(const ModelArguments& arguments,
                                                                    const checkpoint::Weights& weights, bool warns);
 

@@ -17,7 +17,7 @@ std::size_t held_back(std::string_view text, const std::vector<std::string>& sto
   return most;
 }
 
-/// What stands for bytes that are not, or not yet, a character.
+/// Replacement of bytes that are not, or not yet, a character.
 constexpr std::string_view replacement = "\ufffd";
 
 }  // namespace
@@ -33,7 +33,7 @@ StreamedText::StreamedText(const tokenizer::Tokenizer& tokenizer, std::vector<st
       text_(taken_text_),
       prompt_bytes_(text_.size()) {}
 
-/// The text of tokens as it is within a longer text.
+/// The text of tokens inside a longer text.
 std::string StreamedText::decoded(std::span<const std::int32_t> ids, bool from_start) const {
   if (from_start) return tokenizer_.decode(ids);
   const std::string before = tokenizer_.decode(anchor_);
@@ -43,8 +43,8 @@ std::string StreamedText::decoded(std::span<const std::int32_t> ids, bool from_s
   return all.starts_with(before) ? all.substr(before.size()) : tokenizer_.decode(ids);
 }
 
-/// Bytes that never become a character may be many: all of them are decoded again when a token comes that is one by
-/// itself, else whenever they have doubled, so that a token costs the same.
+/// Bytes that never become a character may be many: all of them are decoded again when a token is a whole character,
+/// else whenever their number has doubled, so that the cost per token is constant.
 bool StreamedText::may_complete(std::int32_t token) const {
   constexpr std::size_t always = 8;  // more than a character has bytes
   const std::size_t fresh = ids_.size() - taken_;
@@ -57,7 +57,7 @@ std::string StreamedText::add(std::int32_t token) {
     const std::string now = decoded(ids_, from_start_);
     const std::span fresh = std::span<const std::int32_t>(ids_).subspan(taken_);
     if (!now.ends_with(replacement)) {
-      // A decoder may take bytes back for the sake of later ones; what is shown stays.
+      // A decoder may retract bytes because of later ones; printed text stays.
       take(now.starts_with(taken_text_) ? now.substr(taken_text_.size()) : decoded(fresh, false));
       if (!text_.empty()) {  // until then it may be the beginning that is stripped
         ids_.erase(ids_.begin(), ids_.begin() + static_cast<std::ptrdiff_t>(taken_));
@@ -81,7 +81,7 @@ std::string StreamedText::rest() {
   return up_to(text_.size());
 }
 
-/// Adds text, up to a stop string. Those that began before are looked for, and none that is in what stood there.
+/// Adds text, up to a stop string. Finds those that began in earlier text, but none that is inside it.
 void StreamedText::take(std::string_view text) {
   std::size_t longest = 0;
   for (const std::string& stop : stops_) longest = std::max(longest, stop.size());

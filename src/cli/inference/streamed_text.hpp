@@ -11,20 +11,20 @@
 
 namespace trireme::cli {
 
-/// The text of a prompt and of the tokens behind it, shown as it comes. Together what is shown is the text of all
-/// tokens, without a stop string; characters whose bytes come in several tokens are shown once they are whole. A token
-/// costs the same however long the text is: only the tokens since the last whole character are decoded, behind those of
-/// the character before.
+/// Streams the text of a prompt and of the following tokens. The streamed parts together are the text of all tokens,
+/// without a stop string; characters whose bytes are in several tokens are returned once complete. The cost per token
+/// is independent of the text's length: only the tokens since the last whole character are decoded, after those of the
+/// previous character.
 class StreamedText {
  public:
-  /// tokenizer: outlives it. stops: none of them is shown.
+  /// tokenizer: outlives it. stops: not part of the result.
   StreamedText(const tokenizer::Tokenizer& tokenizer, std::vector<std::int32_t> prompt, std::vector<std::string> stops);
 
-  /// Adds a token; returns what may be shown now: not yet what may become a stop string.
+  /// Adds a token; returns text that can be printed now, without the beginning of a possible stop string.
   [[nodiscard]] std::string add(std::int32_t token);
-  /// Whether what follows the prompt holds a stop string.
+  /// Whether the text after the prompt holds a stop string.
   [[nodiscard]] bool stopped() const { return stopped_; }
-  /// What is left to be shown when no more tokens come.
+  /// The remaining text after the last token.
   [[nodiscard]] std::string rest();
 
  private:
@@ -34,11 +34,11 @@ class StreamedText {
   [[nodiscard]] std::string up_to(std::size_t end);
 
   const tokenizer::Tokenizer& tokenizer_;
-  std::vector<std::int32_t> anchor_;  ///< stands before tokens that are not the text's first, which some decoders strip
+  std::vector<std::int32_t> anchor_;  ///< precedes tokens that are not the first, whose blank some decoders strip
   std::vector<std::int32_t> ids_;     ///< the last tokens whose text is taken, then those whose text is not whole yet
-  std::size_t taken_;                 ///< how many of them are taken
+  std::size_t taken_;                 ///< number of them that are taken
   bool from_start_ = true;            ///< ids_ begin with the text's first token
-  std::string taken_text_;            ///< theirs, as `decoded` gives it
+  std::string taken_text_;            ///< text of these, from `decoded`
   std::vector<std::string> stops_;
   std::string text_;  ///< of all tokens that are taken
   std::size_t prompt_bytes_;

@@ -18,7 +18,7 @@
 namespace trireme::cli {
 namespace {
 
-/// What models up to this size are trained with.
+/// Usual training settings of models up to a size.
 struct Habit {
   double parameters;  ///< at most
   double step_tokens;
@@ -29,7 +29,7 @@ constexpr std::array habits{Habit{8e6, 4096, 4e-3},  Habit{3e7, 16384, 2e-3},  H
                             Habit{2e9, 1e6, 2e-4},   Habit{5e9, 1e6, 1.6e-4},  Habit{1e10, 2e6, 1.2e-4},
                             Habit{3e10, 2e6, 1e-4},  Habit{1e300, 3.2e6, 6e-5}};
 
-/// About `number` as a power of two times `of`: what twice and half the ranks divide, too.
+/// A power of two times `of`, near `number`: divisible by twice and half the ranks, too.
 std::int64_t doubled_from(std::int64_t of, std::int64_t number) {
   const std::int64_t each = (number + of - 1) / of;
   const auto above = static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(each)));

@@ -8,10 +8,10 @@
 #include "trireme/config/run_config.hpp"
 #include "trireme/planner/search/search.hpp"
 
-/// A first run file for a model, data and ranks, with a reason beside each key.
+/// A first run file for a model, data and ranks, with a reason for each key.
 namespace trireme::cli {
 
-/// What is known before a key is chosen.
+/// Inputs of the choice of keys.
 struct FirstRun {
   config::RunConfig config;     ///< run, model and data as they will be
   config::Model sizes;          ///< the model's, also where `config` takes them from weights
@@ -32,8 +32,8 @@ void choose_training(FirstRun& run, Reasons& reasons);
 /// prediction. Throws ConfigError when nothing fits.
 [[nodiscard]] planner::Found choose_settings(FirstRun& run, Reasons& reasons);
 
-/// The keys of `config` that have reasons or are no defaults, each with its reason or its meaning; `about` stands in
-/// front as comments.
+/// The keys of `config` with reasons or non-default values, each with its reason or its meaning; `about` precedes them
+/// as comments.
 [[nodiscard]] std::string first_run_text(const config::RunConfig& config, const Reasons& reasons,
                                          const std::string& about);
 

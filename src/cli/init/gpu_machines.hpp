@@ -8,8 +8,8 @@
 
 namespace trireme::cli {
 
-/// The shipped machine whose GPUs are of this name, as CUDA gives it. Throws ConfigError for any other GPU: another
-/// one's speed and memory would choose the settings.
+/// The shipped machine whose GPUs have this CUDA name. Throws ConfigError for any other GPU: another one's speed and
+/// memory would determine the settings.
 [[nodiscard]] std::string shipped_machine_of(std::string_view gpu, Bytes memory);
 
 }  // namespace trireme::cli

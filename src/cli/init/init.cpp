@@ -117,7 +117,7 @@ void choose_model(const InitArguments& arguments, FirstRun& run, std::string& ab
   config.data.seq_len = arguments.seq_len > 0 ? arguments.seq_len : longest;
 }
 
-/// [data] of the run file; how much of it there is.
+/// Chooses [data] of the run file; counts its samples.
 void choose_data(const InitArguments& arguments, FirstRun& run, Reasons& reasons) {
   config::Data& data = run.config.data;
   if (arguments.tokenizer.empty() && !data.tokenizer.empty())
@@ -162,7 +162,7 @@ void choose_data(const InitArguments& arguments, FirstRun& run, Reasons& reasons
   reasons["data.seq_len"] = "tokens of a sequence";
 }
 
-/// Where the ranks will run: --machine, else this machine's GPUs, else its cores.
+/// Selects the machine of the ranks: --machine, else this machine's GPUs, else its cores.
 void choose_machine(const InitArguments& arguments, FirstRun& run, Reasons& reasons) {
   const device::GpuProbe found = device::probe_gpus();
   const bool asked = !arguments.machine.empty();

@@ -9,7 +9,7 @@
 
 namespace trireme::cli {
 
-/// A model that `init --from` knows by name: published sizes, to be trained from scratch.
+/// A model that `init --from` supports by name: published sizes, to be trained from scratch.
 struct NamedModel {
   std::string_view name;
   std::string_view about;

@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::int64_t ids_of_two_bytes = 65536;
 
-/// Whether words of two bytes are tokens of their own: the upper half of a token of four bytes is small.
+/// Whether two-byte words are single tokens: the upper half of a four-byte token is small.
 bool are_two_byte_tokens(const data::TokenFile& words) {
   constexpr std::int64_t most = 1 << 16;
   constexpr std::int32_t upper_half = 16;  // of ids up to 2^20

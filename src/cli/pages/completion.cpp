@@ -27,7 +27,7 @@ std::string names_of(const CLI::Option& option) {
   return names;
 }
 
-/// What follows `trireme COMMAND`: its options, and the words of those that take one of a few.
+/// Completions after `trireme COMMAND`: its options, and the values of those with a fixed set.
 std::string case_of(const CLI::App& command) {
   std::string options, choices;
   for (const CLI::Option* option : command.get_options()) {

@@ -33,7 +33,7 @@ std::string title(const std::string& name, int section, const std::string& about
                      roff(about));
 }
 
-/// Each option with what it takes, its default, and its help.
+/// Each option with its argument, default and help.
 std::string options_of(const CLI::App& command) {
   std::string text;
   for (const CLI::Option* option : command.get_options()) {

@@ -8,7 +8,7 @@ namespace CLI {
 class App;
 }
 
-/// What is generated from the command line's own options and the run file's table of keys.
+/// Pages generated from the options of the command line and the run file's table of keys.
 namespace trireme::cli {
 
 /// A completion script for bash, which zsh loads by bashcompinit: commands, their options and choices, the keys of

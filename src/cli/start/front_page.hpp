@@ -46,7 +46,7 @@ inline CLI::App* add_command(CLI::App& app, std::string_view name) {
   return app.add_subcommand(std::string(name), std::string(listed->meaning));
 }
 
-/// All of the page but the commands. version: what --version prints.
+/// Adds all of the page except the commands. version: the output of --version.
 inline void describe_program(CLI::App& app, const std::string& version) {
   constexpr const char* about =
       "Trireme trains Llama-class language models on HPC clusters. Every training step is a schedule that can be "

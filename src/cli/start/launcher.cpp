@@ -30,7 +30,7 @@ constexpr std::array<Variables, 4> known{
      {"a PMI launcher such as MPICH's mpiexec", "PMI_SIZE", "PMI_RANK"},
      {srun, "SLURM_STEP_NUM_TASKS", "SLURM_PROCID"}}};
 
-// By which of srun's plugins an MPI learns who is who, unless it was built in another way than is usual.
+// The PMI plugin of srun for an MPI library in its usual build.
 std::string_view plugin_of(std::string_view mpi_library) {
   for (const std::string_view family : {"MPICH", "Intel(R) MPI", "MVAPICH"})
     if (mpi_library.find(family) != std::string_view::npos) return "pmi2";

@@ -10,7 +10,7 @@
 
 namespace trireme::cli {
 
-/// What the launcher reports.
+/// The launcher's variables.
 struct Launched {
   std::string by;                 ///< "srun", "Open MPI's mpirun", ...
   int ranks = 1;                  ///< in this step
@@ -19,7 +19,7 @@ struct Launched {
   bool ends_failed_jobs = false;  ///< ends the job when a rank exits with an error before MPI_Init
 };
 
-/// Looks for a launcher's variables; `variable` gives their text, "" where there is none. Absent: started alone.
+/// Reads a launcher's variables; `variable` returns their text, "" if unset. Absent: started without a launcher.
 [[nodiscard]] std::optional<Launched> launched(const std::function<std::string(std::string_view)>& variable);
 
 /// Throws EnvironmentError when MPI sees another number of ranks than were started, as it does when program and
@@ -41,7 +41,7 @@ void check_introduction(const std::optional<Launched>& launched,
 /// has inherited a task's variables.
 void defer_to_first_rank(const std::optional<Launched>& launched, ExitCode code);
 
-/// Whether all tasks were started with the same command line, as far as the launcher tells.
+/// Whether all tasks were started with the same command line, according to the launcher's variables.
 [[nodiscard]] bool one_command_line(const std::function<std::string(std::string_view)>& variable);
 
 /// The environment variable `name`; "" when it is not set.

@@ -7,8 +7,8 @@
 
 namespace trireme::cli {
 
-/// The libraries of the machine half, up for as long as this lives, in the order in which they must come and go: MPI,
-/// libtorch's allocator and threads, Kokkos.
+/// Initializes the libraries of the machine half for its lifetime, in the required order: MPI, libtorch's allocator and
+/// threads, Kokkos.
 class Libraries {
  public:
   /// device_threads: device.threads of the run file; 0: from affinity. Collective over the job.

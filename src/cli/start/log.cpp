@@ -31,7 +31,7 @@ spdlog::level::level_enum spdlog_level(log::Level level) {
 /// A long run continues whether or not its messages are read.
 class StandardError : public spdlog::sinks::base_sink<std::mutex> {
  public:
-  /// clears_line: another line, such as the progress, may stand where a message begins.
+  /// clears_line: erases another line, such as the progress, where a message begins.
   explicit StandardError(bool clears_line) : prefix_(clears_line ? "\r\033[K" : "") {}
 
  private:

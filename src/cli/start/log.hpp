@@ -6,11 +6,11 @@
 
 namespace trireme::cli {
 
-/// Who logs.
+/// Origin of a log line.
 struct Logger {
   int rank = 0;
   std::string host;
-  bool clears_line = false;  ///< a progress line may stand where the log is shown: it is wiped first
+  bool clears_line = false;  ///< a progress line may be where the log is printed: it is erased first
 };
 
 /// Sends the log to standard error, one line a message: "2026-11-03T12:00:00.123Z warning [rank 3 node7] ...", UTC.

@@ -6,8 +6,8 @@
 
 namespace trireme::cli {
 
-/// A check of a command line's number: nothing when `text` is a whole number from `least` to `most`, else what is
-/// wrong.
+/// Checks a number of the command line: nothing when `text` is
+/// a whole number from `least` to `most`, else the mistake.
 [[nodiscard]] std::string check_whole_number(const std::string& text, std::int64_t least, std::int64_t most);
 
 /// The same for CLI11's `check`.
@@ -15,7 +15,7 @@ namespace trireme::cli {
   return [=](const std::string& text) { return check_whole_number(text, least, most); };
 }
 
-/// Nothing when `text` is a number from `least` to `most`, which nan is not, else what is wrong.
+/// Nothing when `text` is a number from `least` to `most`, which nan is not, else the mistake.
 [[nodiscard]] std::string check_real_number(const std::string& text, double least, double most);
 
 /// The same for CLI11's `check`.

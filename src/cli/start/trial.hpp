@@ -9,7 +9,7 @@
 /// `train --try N`: a few steps of a run that leave nothing behind.
 namespace trireme::cli {
 
-/// A folder of its own for what the steps write, removed with it. Of the rank that writes.
+/// A separate folder for the output of the steps, removed in the destructor. On the rank that writes.
 class TrialDirectory {
  public:
   /// Throws WriteError.
@@ -28,7 +28,7 @@ class TrialDirectory {
 /// export, trace, TensorBoard and report.
 [[nodiscard]] config::RunConfig trial_of(config::RunConfig config, std::int64_t steps, const std::string& output);
 
-/// What the trial in `output` showed of speed and memory, for the run `config` on `ranks` ranks. Lines for a person.
+/// Measured speed and memory of the trial in `output`, for the run `config` on `ranks` ranks. Lines for users.
 [[nodiscard]] std::string trial_verdict(const config::RunConfig& config, int ranks, const std::string& output);
 
 }  // namespace trireme::cli
