@@ -20,7 +20,7 @@ list(APPEND _libtorch_hints ${_libtorch_cached})
 
 find_path(Libtorch_INCLUDE_DIR ATen/core/TensorBody.h HINTS ${_libtorch_hints} PATH_SUFFIXES include)
 get_filename_component(_libtorch_home "${Libtorch_INCLUDE_DIR}" DIRECTORY)
-# The library beside these headers and no other: two versions would link and then crash.
+# Only the library in the tree of these headers: two versions would link and then crash.
 find_library(Libtorch_CPU_LIBRARY torch_cpu HINTS ${_libtorch_home}/lib ${_libtorch_home}/lib64 NO_DEFAULT_PATH)
 find_library(Libtorch_C10_LIBRARY c10 HINTS ${_libtorch_home}/lib ${_libtorch_home}/lib64 NO_DEFAULT_PATH)
 find_library(Libtorch_CUDA_LIBRARY torch_cuda HINTS ${_libtorch_home}/lib ${_libtorch_home}/lib64 NO_DEFAULT_PATH)
@@ -77,7 +77,7 @@ if(Libtorch_cuda_FOUND AND TARGET CUDA::cudart AND NOT TARGET Libtorch::cuda)
   add_library(Libtorch::c10_cuda UNKNOWN IMPORTED)
   set_target_properties(Libtorch::c10_cuda PROPERTIES IMPORTED_LOCATION ${Libtorch_C10_CUDA_LIBRARY})
   add_library(Libtorch::cuda INTERFACE IMPORTED)
-  # Nobody names a symbol of libtorch_cuda: loading it registers the operators.
+  # No symbol of libtorch_cuda is referenced: loading it registers the operators.
   set_target_properties(Libtorch::cuda PROPERTIES INTERFACE_LINK_LIBRARIES
     "-Wl,--no-as-needed,${Libtorch_CUDA_LIBRARY},--as-needed;Libtorch::c10_cuda;Libtorch::Libtorch;CUDA::cudart")
 endif()

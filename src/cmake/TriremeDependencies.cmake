@@ -27,7 +27,7 @@ set(MPI_CXX_SKIP_MPICXX TRUE)
 set(MPI_DETERMINE_LIBRARY_VERSION TRUE)
 find_package(MPI 3.1 REQUIRED COMPONENTS CXX)
 if(TRIREME_CUDA)
-  # A site's NCCL is found first, then the toolkit's, then the one that jobs/setup.sh fetched.
+  # Search order for NCCL: the site's, the toolkit's, the one that jobs/setup.sh downloaded.
   find_package(CUDAToolkit 13.0 REQUIRED)
   # Before, at::addmm with out_dtype took an accumulator of its operands' type only: no bf16 gradient could be accumulated in fp32.
   find_package(Libtorch 2.11 REQUIRED COMPONENTS cuda)

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# What `cmake --install` leaves behind:
-#   bin/trireme                 plans, and starts for all else
+# Files installed by `cmake --install`:
+#   bin/trireme                 plans, and starts the full program for other commands
 #   libexec/trireme/trireme     the full program; finds the libraries that it was linked to (RPATH), wherever a site put them
 #   libexec/trireme/cpu/trireme the same without the libraries of CUDA, in a build for GPUs
 #   lib/, include/              the layers, for programs of others: find_package(Trireme), target Trireme::trireme
-#   lib/cmake/Trireme/          the package, which finds the very libraries that this build took
+#   lib/cmake/Trireme/          the package, which finds the libraries of this build
 #   share/trireme/              jobs/ (batch scripts), inputs/ (run files), modulefiles/, doc/
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)

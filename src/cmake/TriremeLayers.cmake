@@ -3,10 +3,10 @@
 # One static library per layer, made of src/<layer>/*.cpp and src/<layer>/<folder>/*.cpp, linked to the layers above it in
 # the list.
 #
-# Backends by link: a build for GPUs (TRIREME_CUDA) takes src/<layer>/cuda, its folders among it, as a library of its own,
-# trireme_<layer>_cuda; every other build takes src/<layer>/no_cuda*.cpp, which define the same functions. All other objects
-# are the same either way. A build for GPUs also links the program from the no_cuda files and without those libraries, for
-# machines without a driver: a function that the no_cuda files lack is undefined there.
+# Backends by link: a build for GPUs (TRIREME_CUDA) compiles src/<layer>/cuda and its folders into a separate library,
+# trireme_<layer>_cuda; every other build compiles src/<layer>/no_cuda*.cpp, which define the same functions. All other
+# objects are the same either way. A build for GPUs also links the program from the no_cuda files, without the CUDA
+# libraries, for machines without a driver: a function that the no_cuda files lack is undefined there.
 
 set_property(GLOBAL PROPERTY trireme_value_layers "")
 set_property(GLOBAL PROPERTY trireme_machine_layers "")
@@ -105,8 +105,8 @@ function(trireme_link_without_cuda target)
   target_link_libraries(${target} PRIVATE -Wl,--start-group ${archives} -Wl,--end-group ${external})
 endfunction()
 
-# In a build for GPUs: the program once more, from the same objects, with the no_cuda files in place of what needs CUDA. It
-# is what `trireme` starts where there is no driver: loading the libraries of CUDA takes as long as the rest of its start.
+# In a build for GPUs: a second program from the same objects, with the no_cuda files instead of the CUDA code. `trireme`
+# starts it on machines without a driver: loading the CUDA libraries would double its start-up time.
 function(trireme_full_without_driver)
   get_property(no_cuda GLOBAL PROPERTY trireme_no_cuda_sources)
   if(NOT no_cuda)
@@ -126,7 +126,7 @@ endfunction()
 
 # The generated source behind trireme::build_info(): versions when configuring, the git hash at every build.
 function(trireme_build_info)
-  # "Open MPI v4.1.4, package: ..." -> "Open MPI v4.1.4"; the standard's version where the library does not say.
+  # "Open MPI v4.1.4, package: ..." -> "Open MPI v4.1.4"; the version of the standard if the library string is empty.
   string(REGEX MATCH "^[^,\n]+" mpi "${MPI_CXX_LIBRARY_VERSION_STRING}")
   if(NOT mpi)
     set(mpi ${MPI_CXX_VERSION})
@@ -237,7 +237,7 @@ function(trireme_program)
   target_include_directories(trireme_main PRIVATE ${PROJECT_SOURCE_DIR}/src)
   target_link_libraries(trireme_main PRIVATE Trireme::trireme CLI11::CLI11)
   add_executable(trireme_full $<TARGET_OBJECTS:trireme_main>)
-  # Of the same name: it is the process that ps, pgrep and job accounting show.
+  # The same name in ps, pgrep and job accounting.
   set_target_properties(trireme_full PROPERTIES OUTPUT_NAME trireme LINKER_LANGUAGE CXX RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/libexec/trireme)
   trireme_compile_settings(trireme_full)
   target_link_libraries(trireme_full PRIVATE Trireme::trireme)

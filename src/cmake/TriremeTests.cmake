@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# Registers what lies in tests/ by its name:
+# Registers the files of tests/ by name:
 #   tests/<layer>/<x>_test.cpp      one GoogleTest executable and one ctest per layer, <layer>_tests and <layer>.tests (label values
 #                                   or machine)
 #   tests/<layer>/<x>_mpi_test.cpp  one executable each, <layer>_<x>_mpi_test, in a unity build one per layer, <layer>_mpi_tests,
@@ -8,12 +8,12 @@
 #   tests/<layer>/<x>_gpu_mpi_test.cpp  the same with GPUs (give it the label gpu), one executable each, skipped where there is none
 #   tests/<layer>/<x>_gpu_test.cpp  one executable per layer (label gpu), skipped where there is no GPU
 #                                   of nn, device, comm and train also on a GPU simulated on the CPU: simulated_gpu.*
-#   tests/<layer>/<x>_cli_test.sh   the program under bash (label machine, and mpi if its name says so); exit code 77: skipped
+#   tests/<layer>/<x>_cli_test.sh   the program under bash (label machine, and mpi if its name has "mpi"); exit code 77: skipped
 #   tests/slurm/<x>_slurm_test.sh   batch jobs on a Slurm cluster of two nodes on this machine (label slow), skipped where it cannot be
 #   tests/bench/<x>_bench.cpp       google-benchmark executables, built by name, never run by ctest; in a unity build `all` has
 #                                   one of all of them, `benchmarks`, which shows that they compile and link
-#   tests/support/                  what machine tests share, and their main functions
-# A test file may override, each on a line of its own:  // ranks: 1 2 3   // timeout: 300   // labels: slow   (# in .sh)
+#   tests/support/                  shared code of machine tests, and their main functions
+# Settings of a test file, each on a separate line:  // ranks: 1 2 3   // timeout: 300   // labels: slow   (# in .sh)
 #
 # ctest shares out the cores (tests/run.sh: two slots more than cores). A rank of a test with computing ranks takes a slot, ranks
 # for all cores take one more: one script runs at the same time. The scripts, which mostly wait for programs to start and to end, take
@@ -117,7 +117,7 @@ function(trireme_start_wide_tests_first)
   endforeach()
 endfunction()
 
-# trireme_test_support: everything in tests/support but the main functions, which become libraries of their own.
+# trireme_test_support: everything in tests/support except the main functions, which become separate libraries.
 function(trireme_test_support)
   set(support ${PROJECT_SOURCE_DIR}/tests/support)
   file(GLOB sources CONFIGURE_DEPENDS ${support}/*.cpp ${support}/reference/*.cpp)
@@ -125,8 +125,8 @@ function(trireme_test_support)
   list(FILTER mains INCLUDE REGEX "_main\\.cpp$")
   list(REMOVE_ITEM sources ${mains})
 
-  # Linked before a test's own layer, which provides what the members that the test uses ask for. So a test depends on no
-  # layer that it does not see.
+  # Linked before a test's layer, which resolves the symbols of the members in use. A test thus depends on no layer that
+  # it does not include.
   set(libraries trireme_test_headers Libtorch::Libtorch MPI::MPI_CXX Kokkos::kokkos)
   if(sources)
     add_library(trireme_test_support STATIC ${sources})
@@ -307,8 +307,8 @@ function(trireme_gpu_tests layer)
   set_tests_properties(${layer}.gpu_tests PROPERTIES LABELS gpu SKIP_RETURN_CODE 77 TIMEOUT 300 PROCESSORS 2)
 endfunction()
 
-# What NCCL itself does between ranks: tests/support/nccl_probe. Without a GPU, that the library loads and that the probe's
-# expected values are right.
+# NCCL's behaviour between ranks: tests/support/nccl_probe. Without a GPU it only tests that the library loads and that the
+# probe's expected values are right.
 function(trireme_nccl_probe)
   if(NOT TRIREME_CUDA)
     return()
@@ -364,7 +364,7 @@ function(trireme_emulated_tests layer)
     ENVIRONMENT "${trireme_test_environment};OMP_NUM_THREADS=2")
 endfunction()
 
-# What of a layer's device code needs no CUDA of its own: the kernels, and the .cpp files that include none of its headers.
+# Device code of a layer that compiles without CUDA: the kernels, and the .cpp files that include no CUDA headers.
 function(trireme_emulated_layer layer)
   set(of_cuda ${PROJECT_SOURCE_DIR}/src/${layer}/cuda)
   file(GLOB sources CONFIGURE_DEPENDS ${of_cuda}/*.cu ${of_cuda}/*.cpp ${of_cuda}/*/*.cu ${of_cuda}/*/*.cpp)
@@ -393,7 +393,7 @@ function(trireme_simulated_gpu_tests)
   list(FILTER gpu EXCLUDE REGEX "_test\\.cpp$")
   file(GLOB nccl CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/comm/cuda/*.cpp ${PROJECT_SOURCE_DIR}/src/comm/cuda/*.cu)
   foreach(source IN LISTS nccl)
-    # By a file of its own, which does not see the headers of CUDA that the source is given.
+    # Compiled through a separate file, without the CUDA include directories.
     get_filename_component(name ${source} NAME)
     string(REGEX REPLACE "\\.cu$" ".cu.cpp" copy ${name})
     file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/generated/on_host/comm/${copy} CONTENT "#include \"comm/cuda/${name}\"\n")
@@ -436,7 +436,7 @@ function(trireme_simulated_gpu_tests)
     set(rank_counts 1 2)
     set(left_out *OfNcclThatTakeTooLong*)
     if(NOT how STREQUAL "now")
-      # What the host touches, waits for and allocates, and which threads call NCCL, does not depend on when the device works.
+      # Host waits, host allocations and the threads that call NCCL do not depend on the device's timing.
       string(APPEND left_out ":ClosedMemory*:HostWaits*:NcclThreads*:*PlansTheWorkspace*")
     endif()
     if(how STREQUAL "now")
@@ -499,7 +499,7 @@ function(trireme_cli_tests layer)
     get_filename_component(name ${file} NAME_WE)
     trireme_test_setting(${file} timeout 300 timeout)
     trireme_test_setting(${file} labels "" labels)
-    math(EXPR longest "2 * ${timeout}") # beside others
+    math(EXPR longest "2 * ${timeout}") # with concurrent tests
     if(name MATCHES mpi)
       list(APPEND labels mpi)
     endif()
@@ -509,7 +509,7 @@ function(trireme_cli_tests layer)
   endforeach()
 endfunction()
 
-# The program of tests/support/many_commands: like `trireme` where there is no driver, it loads nothing of CUDA.
+# The program of tests/support/many_commands: like `trireme` without a driver, it loads no CUDA library.
 function(trireme_many_commands)
   add_executable(many_commands ${PROJECT_SOURCE_DIR}/tests/support/many_commands/main.cpp $<TARGET_OBJECTS:trireme_main>)
   trireme_test_compile_settings(many_commands)
@@ -551,7 +551,7 @@ function(trireme_benchmarks)
   endif()
 endfunction()
 
-# Installs the build and builds somebody else's program against it.
+# Installs the build and builds an external program against it.
 function(trireme_install_test)
   if(NOT TARGET trireme)
     return()

@@ -41,7 +41,7 @@ if(TRIREME_CUDA)
     set(CMAKE_CUDA_COMPILER_LAUNCHER ${TRIREME_CCACHE})
   endif()
   enable_language(CUDA)
-  if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION) # CMake before 3.26 does not know that nvcc 12 speaks C++20
+  if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION) # CMake before 3.26 lacks the C++20 option of nvcc 12
     set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
     set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION -std=c++20)
     list(APPEND CMAKE_CUDA_COMPILE_FEATURES cuda_std_20)
