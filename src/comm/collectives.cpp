@@ -37,7 +37,7 @@ Collectives::Collectives(std::unique_ptr<Transport> transport, std::string traff
 }
 
 Collectives::Collectives(Collectives&&) noexcept = default;
-// A transport may still watch what is under way, and report it to the recorder.
+// A transport may still watch operations in progress and report them to the recorder.
 Collectives::~Collectives() { transport_.reset(); }
 
 int Collectives::rank() const { return transport_->rank(); }

@@ -8,7 +8,7 @@
 
 namespace trireme::comm {
 
-/// Where each of the messages of an all-to-all begins, which lie one behind the other.
+/// Begin of each message of an all-to-all; messages are contiguous.
 inline std::vector<std::int64_t> begins(std::span<const std::int64_t> bytes) {
   std::vector<std::int64_t> out(bytes.size());
   std::exclusive_scan(bytes.begin(), bytes.end(), out.begin(), std::int64_t{0});

@@ -169,7 +169,7 @@ void MpiTransport::reduce_scatter(const float* whole, float* mine, Parts element
     const std::int64_t chunk_slots = Exchange<Term>::slots(size()) * static_cast<std::int64_t>(sizeof(Term));
     const std::int64_t chunk = std::min(elements.part, chunk_elements(chunk_slots, Bytes{staging_bytes_}));
     std::byte* const memory = staging(2 * chunk * chunk_slots);
-    // Two chunks are under way: one arrives while the other is summed.
+    // Two chunks are in progress: one arrives while the other is summed.
     std::array<Exchange<Term>, 2> chunks{Exchange<Term>(*this, whole, elements, chunk, memory),
                                          Exchange<Term>(*this, whole, elements, chunk, memory + chunk * chunk_slots)};
     std::size_t turn = 0;

@@ -19,8 +19,8 @@ inline constexpr Bytes mpi_staging{4 << 20};
 /// Upper bound of staging, so that messages of many ranks stay long.
 inline constexpr Bytes most_mpi_staging{32 << 20};
 
-/// Elements of a chunk of a reduce-scatter, of which two are under way; slot_bytes: what one element of a chunk takes,
-/// with the terms of all ranks. At least 1,024 where `most_mpi_staging` has room for them, and 16 in any case.
+/// Elements of a chunk of a reduce-scatter, of which two are in progress; slot_bytes: bytes of one element of a chunk,
+/// with the terms of all ranks. At least 1,024 if they fit `most_mpi_staging`, and 16 in any case.
 [[nodiscard]] std::int64_t chunk_elements(std::int64_t slot_bytes, Bytes staging_bytes);
 
 /// Collectives over MPI point to point, in chunks: works for every group. `communicator` must outlive it, without

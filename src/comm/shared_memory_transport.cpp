@@ -51,7 +51,7 @@ class SharedMemoryTransport final : public Transport {
   at::Tensor common_memory(std::int64_t elements, DType type, mpi::Wait& wait) override;
 
  private:
-  /// memory: of the same number of bytes on all ranks, or undefined where a rank has none.
+  /// memory: of the same number of bytes on all ranks, or undefined if a rank has none.
   bool share(SharedWindows::Kind kind, const at::Tensor& memory, std::size_t bytes, mpi::Wait& wait);
   // The largest of the ranks' values: a separate round.
   [[nodiscard]] std::int64_t largest(std::int64_t mine, mpi::Wait& wait);

@@ -122,7 +122,7 @@ class StagedTransport final : public DeviceTransport {
   }
 
  private:
-  /// Elements of one rank's part in a piece: the whole of a piece lies behind the own part.
+  /// Elements of one rank's part in a piece: the own part precedes the whole piece.
   [[nodiscard]] std::int64_t part_elements() const { return elements_ / (size() + 1); }
 
   /// Calls body(first, count) for pieces of a part, `per_element` items to four bytes.

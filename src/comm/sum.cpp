@@ -25,8 +25,8 @@ constexpr std::int64_t block = 2048;
 // Longer outputs leave the caches before they are read: they are written by non-temporal stores.
 constexpr std::int64_t short_enough = 1 << 16;
 
-/// Calls element(i) for i < n, and prefetches what follows in each of `streams` (the CPU prefetches within a page
-/// only).
+/// Calls element(i) for i < n, and prefetches ahead in each
+/// of `streams` (the CPU prefetches within a page only).
 template <class Element, class... Term>
 [[gnu::always_inline]] inline void for_each_element(std::int64_t n, const Element& element, const Term*... streams) {
   constexpr std::int64_t group = 32;

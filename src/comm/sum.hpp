@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <span>
 
-/// The arithmetic of reductions: one order, whatever moved the terms.
+/// The arithmetic of reductions: one order for all transports.
 namespace trireme::comm {
 
 /// A bf16 number's bits.

@@ -39,8 +39,8 @@ enum class WindowUse;
 /// Seconds that this thread has spent in collectives, waiting for other ranks or moving bytes.
 [[nodiscard]] double seconds_inside_collectives();
 
-/// Where a transport gets its staging memory: so that it is charged to the category `communication`.
-/// The memory lives as long as the pointer. The default is unaccounted heap memory.
+/// Source of a transport's staging memory, which charges it to the category `communication`. The memory lives as long
+/// as the pointer. The default is unaccounted heap memory.
 struct StagingSource {
   std::function<std::shared_ptr<std::byte[]>(std::size_t bytes)> allocate;
   /// Charges memory that a transport maps itself (shared segments) while the token lives.
@@ -57,11 +57,11 @@ struct Services {
 
 /// The collectives of one group on one lane. Calls block the calling thread, which is the lane's, until this rank's
 /// part is done; all ranks of the group make the same calls in the same order. Every call is counted and has a
-/// deadline, whatever the transport. Reductions have a fixed order, the ranks' order from 0 on: the same inputs give
-/// the same bits on every transport, for every owner, however large the staging buffers are.
+/// deadline, on every transport. Reductions sum in rank order: the results are bitwise equal on every transport, for
+/// every owner and for any size of the staging buffers.
 class Collectives {
  public:
-  /// traffic_name: the group's name in the counters; lane_name: what messages call this object, such as "shard/gather".
+  /// traffic_name: the group's name in the counters; lane_name: used in messages, such as "shard/gather".
   Collectives(std::unique_ptr<Transport> transport, std::string traffic_name, std::string lane_name, Services services);
   Collectives(Collectives&&) noexcept;
   Collectives& operator=(Collectives&&) = delete;
@@ -76,15 +76,15 @@ class Collectives {
   /// In place when shard == whole + rank * shard_elements; otherwise they must not overlap.
   void all_gather(const void* shard, void* whole, std::int64_t shard_elements, DType type);
 
-  /// Sums `whole` [size * shard_elements], fp32, over the ranks, in rank order; this rank keeps its part in `shard`
-  /// [shard_elements], fp32, added to what is there when `accumulate`. wire: fp32, or bf16, which sends every term (the
-  /// own one too) rounded to bf16 and sums in fp32. shard may be this rank's part of `whole` itself (without
-  /// accumulate); otherwise they must not overlap.
+  /// Sums `whole` [size * shard_elements], fp32, over the ranks, in rank order. Writes this rank's part to `shard`
+  /// [shard_elements], fp32, or adds it when `accumulate` is set. wire: fp32, or bf16, which rounds every term to bf16
+  /// and sums in fp32. shard may be this rank's part of `whole` itself (without accumulate); otherwise they must not
+  /// overlap.
   void reduce_scatter(const float* whole, float* shard, std::int64_t shard_elements, DType wire, bool accumulate);
 
-  /// Sends sent[r] elements of `out` to every rank r, this one too, and receives received[r] of it into `in`: both lie
-  /// in rank order without gaps and do not overlap. Counts may differ between any two ranks and be 0; sent[r] here is
-  /// received[rank] there. Counted: what goes to others.
+  /// Sends sent[r] elements of `out` to every rank r, including this one, and receives received[r] of it into `in`:
+  /// both are in rank order without gaps and do not overlap. Counts may differ between any two ranks and be 0; sent[r]
+  /// here is received[rank] there. Elements sent to other ranks are counted.
   void all_to_all(const void* out, std::span<const std::int64_t> sent, void* in, std::span<const std::int64_t> received,
                   DType type);
 
@@ -100,7 +100,7 @@ class Collectives {
   void broadcast(std::span<std::byte> bytes, int root);
   /// Returns after every rank has called it.
   void barrier();
-  /// Transport::add_window, uncounted: it moves nothing of the step's.
+  /// Transport::add_window, uncounted: sets up a mapping and transfers no data.
   bool add_window(const at::Tensor& memory, WindowUse use);
   /// Transport::common_memory, uncounted.
   [[nodiscard]] at::Tensor common_memory(std::int64_t elements, DType type);
@@ -127,11 +127,11 @@ class Collectives {
   std::unique_ptr<AllReduce> all_reduce_;
 };
 
-/// Which transport `make_collectives` takes.
+/// Transport that `make_collectives` uses.
 enum class TransportChoice {
-  automatic,      ///< shared memory when the group lies within one node, else MPI
+  automatic,      ///< shared memory if the group is on one node, else MPI
   mpi,            ///< always MPI
-  shared_memory,  ///< throws EnvironmentError when the group does not lie within one node
+  shared_memory,  ///< throws EnvironmentError unless the group is on one node
 };
 
 /// Transport of `communicator`, which must outlive it: for groups that the mesh does not name. Otherwise as
@@ -141,9 +141,9 @@ enum class TransportChoice {
                                                         TransportChoice choice = TransportChoice::automatic,
                                                         std::optional<Bytes> staging_bytes = {});
 
-/// The collectives of `communicator`, which must outlive them. Collective over it.
-/// staging_bytes bounds the staging memory of this rank (absent: what suits the transport, a few MiB). Warns, on rank
-/// 0, when shared memory was possible but not available.
+/// The collectives of `communicator`, which must outlive them. Collective over it. staging_bytes bounds the staging
+/// memory of this rank (absent: a few MiB, by transport). Warns, on rank 0, if shared memory was possible but not
+/// available.
 [[nodiscard]] std::unique_ptr<Collectives> make_collectives(const mpi::Communicator& communicator, mesh::Group group,
                                                             schedule::Lane lane, const Services& services,
                                                             TransportChoice choice = TransportChoice::automatic,

@@ -15,8 +15,8 @@ namespace trireme::comm {
 /// and counts.
 [[nodiscard]] std::string_view traffic_name(mesh::Group group, schedule::Lane lane);
 
-/// This rank's communicators, by group and lane: every lane has its own thread and its own communicator, so that what
-/// one lane launches never meets another lane's messages.
+/// This rank's communicators, by group and lane: every lane has its own thread and communicator, so that messages of
+/// different lanes never match.
 class Groups {
  public:
   /// Collective over `world`, which outlives the groups. Throws ConfigError when the mesh does not have as many ranks
@@ -24,8 +24,8 @@ class Groups {
   Groups(const mpi::Communicator& world, const mesh::Mesh& mesh);
 
   /// Makes the communicator of a group of `ranks` ranks on a lane: those of `mesh::Mesh::group`, in order, or of a
-  /// group that is a part of them, consecutive ones, those at equal distances, or the first and the last. Collective
-  /// over the world: every rank adds the same communicators in the same order.
+  /// subgroup of them: consecutive ones, those at equal distances, or the first and the last. Collective over the
+  /// world: every rank adds the same communicators in the same order.
   void add(mesh::Group group, schedule::Lane lane, int ranks);
 
   /// One that was added. Throws BugError for others.

@@ -25,7 +25,7 @@
 namespace trireme::comm::nccl {
 namespace {
 
-/// "one of rank 1 on n1, rank 2 on n1, ...": a few of the other ranks of a group.
+/// "one of rank 1 on n1, rank 2 on n1, ...": the first few other ranks of a group.
 std::string others(const mpi::Communicator& communicator) {
   constexpr int most = 4;
   std::string names;
@@ -39,7 +39,7 @@ std::string others(const mpi::Communicator& communicator) {
   return more > 0 ? fmt::format("one of {} and {} more ranks", names, more) : "one of " + names;
 }
 
-/// The ids that ranks 0, per_root, 2 per_root, ... make, on every rank: gathered by rank 0 where there are several, and
+/// The ids that ranks 0, per_root, 2 per_root, ... make, on every rank: gathered by rank 0 if there are several, and
 /// broadcast by it. Waits to the communicator's deadline. Collective over it.
 std::vector<ncclUniqueId> ids_of_roots(const mpi::Communicator& communicator, int per_root) {
   std::string own;
@@ -70,7 +70,7 @@ ncclConfig_t configured(const NcclSettings& settings) {
   return config;
 }
 
-constexpr double longest_abort = 10;  // seconds: an exception may wait behind it
+constexpr double longest_abort = 10;  // seconds: an exception may wait after it
 
 c10::Device current_gpu() { return c10::impl::VirtualGuardImpl(c10::DeviceType::CUDA).getDevice(); }
 
@@ -99,7 +99,7 @@ class Abandonable {
   std::future<void> returned_;
 };
 
-/// The operation of making a communicator, in the caller's recorder where there is one.
+/// The operation of making a communicator, in the caller's recorder if there is one.
 class Making {
  public:
   Making(const char* what, const mpi::Deadline& deadline, mpi::FlightRecorder* recorder)
@@ -190,7 +190,7 @@ Handle::~Handle() {
     abort();
     return;
   }
-  // Finalizing launches; the state changes when the other ranks have come to it. Destroying may wait for them, too.
+  // Finalizing launches; the state changes when the other ranks have called it. Destroying may wait for them, too.
   const auto give_up = std::make_shared<std::atomic<bool>>(false);
   const Abandonable end(gpu_, [handle = handle_, windows = windows_, give_up] {
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 0)

@@ -22,13 +22,13 @@ namespace trireme::comm::nccl {
 
 [[nodiscard]] inline bool failed(ncclResult_t result) { return result != ncclSuccess && result != ncclInProgress; }
 
-/// Throws EnvironmentError with NCCL's own text unless a call succeeded or is in progress. what: as an infinitive.
+/// Throws EnvironmentError with NCCL's message unless a call succeeded or is in progress. what: as an infinitive.
 void check(ncclResult_t result, std::string_view what, ncclComm_t handle = nullptr,
            std::source_location where = std::source_location::current());
 
 /// Makes calls() one group. It returns at its first call that failed; the group is ended in any case: in a thread with
-/// an open group NCCL would only queue the abort that follows. Returns the first error, else what the end of the group
-/// returns.
+/// an open group NCCL would only queue the following abort. Returns the first error, else the result of the group's
+/// end.
 template <class Calls>
 [[nodiscard]] ncclResult_t grouped(Calls&& calls) {
   if (const ncclResult_t started = ncclGroupStart(); failed(started)) return started;
@@ -38,18 +38,18 @@ template <class Calls>
 }
 
 /// Owns one NCCL communicator, which never blocks the calling thread. The destructor is collective as a Communicator's:
-/// while an exception unwinds the stack, or when the other ranks do not come to it by the deadline, it aborts the
-/// communicator instead. Ending and aborting may wait for other ranks inside NCCL (ncclCommDestroy, ncclCommAbort), so
-/// both run on a separate thread, which is abandoned at the deadline.
+/// during stack unwinding, or when the other ranks have not called it by the deadline, it aborts the communicator
+/// instead. Ending and aborting may wait for other ranks inside NCCL (ncclCommDestroy, ncclCommAbort), so both run on a
+/// separate thread, which is abandoned at the deadline.
 ///
-/// One thread at a time is inside the communicator: a call that does not block leaves its work to a thread of NCCL's,
-/// and whoever asks for the state joins that thread and frees what it worked on (ncclGroupJobComplete, NCCL 2.28),
-/// without a lock of NCCL's own.
+/// Only one thread at a time may use the communicator. A nonblocking call leaves its work to an internal NCCL thread;
+/// the thread that queries the state joins it and frees its job (ncclGroupJobComplete, NCCL 2.28), without
+/// a lock inside NCCL.
 class Handle {
  public:
-  /// Collective over `communicator`: the ids of every `settings.per_root`th rank come by one gather and one broadcast
-  /// of MPI. The current CUDA device is this rank's. Both constructors: settings.recorder has the call among its
-  /// operations, and is dumped where it hangs.
+  /// Collective over `communicator`: the ids of every `settings.per_root`th rank are gathered and broadcast over MPI.
+  /// The current CUDA device is this rank's. Both constructors: settings.recorder contains the call as an operation,
+  /// and is dumped if it hangs.
   Handle(const mpi::Communicator& communicator, const mpi::Deadline& deadline, const NcclSettings& settings);
   /// Splits `first`, a communicator of the same ranks, which saves its start-up; they share nothing afterwards.
   /// Collective over it; no other thread launches over it meanwhile.
@@ -59,8 +59,8 @@ class Handle {
   Handle& operator=(const Handle&) = delete;
   ~Handle();
 
-  /// Calls work(communicator), which returns what NCCL's last call in it did, and returns when that has been launched.
-  /// No other thread is inside the communicator meanwhile. Throws as `check`, and where `wait` does.
+  /// Calls work(communicator), which returns the result of its last NCCL call, and returns when that has been launched.
+  /// No other thread uses the communicator meanwhile. Throws as `check` and `wait`.
   template <class Work>
   void launch(std::string_view what, mpi::Wait& wait, Work&& work,
               std::source_location where = std::source_location::current()) const {
@@ -72,8 +72,8 @@ class Handle {
   /// (one NVLink domain); elsewhere 2.28 registers them too, which costs a mapping and a barrier, and has no use for
   /// them. Collective; kept until the communicator ends.
   void add_window(const at::Tensor& memory, mpi::Wait& wait);
-  /// State of the communicator: ncclSuccess, ncclInProgress or an error of this rank or another. Nothing where
-  /// another thread launches, which will know before this one could.
+  /// State of the communicator: ncclSuccess, ncclInProgress or an error of this rank or another. Nothing if another
+  /// thread is launching; that thread gets the state first.
   [[nodiscard]] std::optional<ncclResult_t> state() const;
   /// "rank 1 on n1": whom this rank may wait for.
   [[nodiscard]] const std::string& awaited() const { return others_; }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Messages between pipeline ranks: a channel leads from one rank to another and has a separate NCCL communicator, so
-// that what waits for one neighbour holds up nothing that another one waits for.
+// that a wait for one neighbour does not block messages of another.
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
 

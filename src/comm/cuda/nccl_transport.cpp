@@ -26,8 +26,8 @@
 namespace trireme::comm {
 namespace {
 
-/// Terms of a reduction with bf16 on the wire that lie packed at a time: over all ranks, but no message is smaller than
-/// 64 KiB, below which networks are slow.
+/// Terms of a reduction with bf16 on the wire that are packed at once: over all ranks, but in messages of at least 64
+/// KiB, below which networks are slow.
 constexpr std::int64_t packed_elements = std::int64_t{8} << 20, least_elements = std::int64_t{32} << 10;
 constexpr std::int64_t pack = 8;  // of 16 bytes: parts of an all-reduce begin at them
 
@@ -179,7 +179,7 @@ class NcclTransport final : public DeviceTransport {
   [[nodiscard]] cudaStream_t stream() const { return c10::cuda::getCurrentCUDAStream(device().index()).stream(); }
 
   /// terms: [size, part] fp32, row r for rank r, of which the first `elements` columns count. sum[i] (+)= the sum, in
-  /// fp32 and in rank order, of what all ranks hold for this one, rounded to bf16.
+  /// fp32 and in rank order, of all ranks' terms for this one, rounded to bf16.
   void exchange_and_sum(const float* terms, std::int64_t part, std::int64_t elements, float* sum, bool accumulate,
                         mpi::Wait& wait) {
     const device::ChargeTo charge(device::Category::communication);
@@ -197,7 +197,7 @@ class NcclTransport final : public DeviceTransport {
     return buffer.narrow(0, 0, size_ * columns).view({size_, columns});
   }
 
-  /// data [count] = the sum, rounded, of what all ranks hold, rounded: each sums a part of it. Two buffers of bf16, and
+  /// data [count] = the rounded sum of all ranks' rounded data: each rank sums a part of it. Two buffers of bf16, and
   /// three kernels in addition to NCCL's.
   void sum_everywhere(float* data, std::int64_t count, mpi::Wait& wait) {
     const std::int64_t part = ((count + size_ - 1) / size_ + pack - 1) / pack * pack;
@@ -231,7 +231,7 @@ class NcclTransport final : public DeviceTransport {
   nccl::Watch watch_;  ///< after the handle: it ends before that
 };
 
-/// Whether windows are registered: all ranks lie in one NVLink domain. Collective.
+/// Whether windows are registered: all ranks are in one NVLink domain. Collective.
 bool takes_windows(const mpi::Communicator& communicator, const NcclSettings& settings) {
   if (!settings.windows) return false;
   const std::vector<std::string> domains = mpi::gather_texts(communicator, settings.nvlink_domain);

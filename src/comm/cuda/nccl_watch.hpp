@@ -24,10 +24,10 @@ class Watch {
   Watch& operator=(const Watch&) = delete;
   ~Watch();
 
-  /// `operation` is done when what the calling thread's current stream holds is. lane, deadline, recorder: outlive it.
+  /// `operation` is done when the work on the calling thread's current stream is. lane, deadline, recorder: outlive it.
   void add(mpi::FlightLane& lane, const mpi::Operation& operation, const mpi::Deadline& deadline,
            const mpi::FlightRecorder& recorder, c10::Stream stream);
-  /// Throws what a hang or an error has thrown on the watching thread, which ends with it (tests: `Deadline::on_hang`).
+  /// Rethrows the exception of the watching thread, which ends with it (tests: `Deadline::on_hang`).
   void raise();
 
  private:
@@ -39,8 +39,8 @@ class Watch {
     const mpi::FlightRecorder* recorder;
   };
   void loop(const std::stop_token& stop);
-  /// Takes off what is done; when something else is at the head, its time begins. Reports without the lock: asking for
-  /// progress may read files, and other threads add operations meanwhile.
+  /// Removes completed operations; the time of the next one begins when it becomes the first. Reports without the lock:
+  /// the query of progress may read files, and other threads add operations meanwhile.
   void look(std::unique_lock<std::mutex>& lock);
   void report_overdue(const Pending& late) const;
   void report_error(const Pending& late, ncclResult_t state) const;
@@ -52,7 +52,7 @@ class Watch {
   mpi::Clock::time_point head_since_{};
   mpi::Clock::time_point looked_for_ranks_{};  ///< of the watching thread only
   std::exception_ptr failure_;
-  std::jthread thread_;  ///< begins with the first operation; last: it ends before what it uses
+  std::jthread thread_;  ///< begins with the first operation; last: it ends before its members are destroyed
 };
 
 }  // namespace trireme::comm::nccl

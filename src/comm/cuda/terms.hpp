@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-/// Kernels for sums with bf16 on the wire. Pointers lie on the device; everything runs on the current stream.
+/// Kernels for sums with bf16 on the wire. Pointers are device pointers; everything runs on the current stream.
 namespace trireme::comm::cuda {
 
 /// Rounds the first `count` columns of from [ranks, stride] to bf16, into to [ranks, count].

@@ -20,7 +20,7 @@ at::Tensor mapped_memory(std::int64_t elements, DType type) {
   void* const wide =
       ::mmap(nullptr, bytes + huge_page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (wide == MAP_FAILED) return {};
-  // It begins `window_lead` behind a huge page, as windows' files do: huge pages of both begin together.
+  // It begins `window_lead` after a huge page, as windows' files do: huge pages of both begin together.
   auto* const begin = static_cast<std::byte*>(wide);
   const std::size_t past = (reinterpret_cast<std::uintptr_t>(begin) - window_lead) % huge_page,
                     before = past == 0 ? 0 : huge_page - past;

@@ -11,8 +11,8 @@ constexpr std::size_t whole_pages(std::size_t bytes) { return (bytes + page - 1)
 
 inline constexpr std::size_t huge_page = std::size_t{1} << 21;
 
-/// Where a window begins in its file: like the memory of a buffer, whose header lies in the page before, so that huge
-/// pages of both begin together.
+/// Offset of a window in its file, the same as of a buffer's memory, whose header is in the preceding page, so that
+/// huge pages of both are aligned.
 inline constexpr std::size_t window_lead = page;
 
 }  // namespace trireme::comm

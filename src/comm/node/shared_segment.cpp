@@ -60,7 +60,7 @@ SharedSegment::SharedSegment(const mpi::Communicator& communicator, std::size_t 
       half_bytes_(whole_pages(area_bytes / 2)),
       flags_bytes_(whole_pages(sizeof(Flags) * static_cast<std::size_t>(ranks_))),
       total_bytes_(flags_bytes_ + 2 * half_bytes_ * static_cast<std::size_t>(ranks_)) {
-  // Rank 0 creates and names it; all ranks open it, and each takes the pages of its own area, on its own memory node.
+  // Rank 0 creates and names it; all ranks open it, and each touches the pages of its area on its NUMA node.
   std::array<char, 64> name{};
   int descriptor = -1;
   int error = 0;

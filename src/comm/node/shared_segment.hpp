@@ -11,11 +11,11 @@
 
 namespace trireme::comm {
 
-/// Memory that all ranks of a group map: one area a rank, in two halves, and the flags that pass them around.
-/// POSIX shared memory rather than an MPI window: letting go of it is not collective, so that a failing rank waits for
-/// nobody, and a full /dev/shm is an error message instead of a SIGBUS.
+/// Memory that all ranks of a group map: one area per rank, in two halves, and flags for the handshake.
+/// POSIX shared memory rather than an MPI window: unmapping is not collective, so that a failing rank does not
+/// block, and a full /dev/shm is an error message instead of a SIGBUS.
 ///
-/// Every rank goes through the same sequence of rounds; round t uses half t mod 2:
+/// Every rank executes the same sequence of rounds; round t uses half t mod 2:
 ///   write: await_free(); fill mine(); publish()
 ///   read:  await(r) for every rank read; use of(r); release()
 /// A rank may write round t + 1 before it reads round t, so that one half is filled while the other is used.
@@ -43,7 +43,7 @@ class SharedSegment {
   struct alignas(128) Flags {
     std::atomic<std::uint64_t> published;  // rounds this rank has written
     std::atomic<std::uint64_t> released;   // rounds this rank has read
-    std::atomic<std::uint32_t> event;      // counts the changes of the two: what others sleep on (a futex)
+    std::atomic<std::uint32_t> event;      // counts the changes of the two: the futex on which others sleep
     std::atomic<std::uint32_t> sleepers;
   };
   static_assert(std::atomic<std::uint64_t>::is_always_lock_free, "flags must work between processes");

@@ -22,7 +22,7 @@ namespace {
 /// A rank's description of its memory's file.
 struct Offer {
   std::int64_t process, descriptor;
-  std::uint64_t mark;  ///< also written behind the memory: another process may have the same number elsewhere
+  std::uint64_t mark;  ///< also written after the memory: another process may have the same number elsewhere
 };
 
 /// A file's mapping, from `window_lead` on, that ends with this, unless it is released.
@@ -46,7 +46,7 @@ class Mapped {
   }
 
   [[nodiscard]] std::byte* begin() const { return begin_; }
-  /// Leaves the first `bytes` of it mapped: at `to`, in place of what is there, or where they are.
+  /// Unmaps all after the first `bytes`; moves these to `to`, replacing its mapping, or leaves them in place if null.
   std::byte* release(std::size_t bytes, std::byte* to) {
     ::munmap(begin_ + bytes, bytes_ - bytes);
     bytes_ = bytes;
@@ -61,15 +61,15 @@ class Mapped {
   std::size_t bytes_ = 0;
 };
 
-/// A file without a name and without permission to execute: systems with vm.memfd_noexec = 2 give no other. Linux
-/// before 6.3 does not know the flag. -1: none.
+/// An anonymous file without permission to execute, as required by vm.memfd_noexec = 2. Linux before 6.3 lacks the
+/// flag. -1: none.
 int nameless_file() {
   constexpr unsigned noexec_seal = 8;  // MFD_NOEXEC_SEAL, which glibc 2.36 has not
   const int file = ::memfd_create("trireme-window", MFD_CLOEXEC | noexec_seal);
   return file >= 0 || errno != EINVAL ? file : ::memfd_create("trireme-window", MFD_CLOEXEC);
 }
 
-/// Huge pages in place of those there, where the kernel can: large products read whole matrices of them.
+/// Replaces pages by huge pages, if the kernel can: large products read whole matrices of them.
 void take_huge_pages(std::byte* begin, std::size_t bytes) {
   const auto at = reinterpret_cast<std::uintptr_t>(begin);
   const std::uintptr_t first = (at + huge_page - 1) / huge_page * huge_page,

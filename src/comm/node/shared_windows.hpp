@@ -11,9 +11,9 @@ namespace trireme::comm {
 
 /// Memory of this rank that the ranks of a group, all on one node, have mapped.
 ///
-/// A window keeps its address; what lies behind it becomes a file without a name (memfd_create), which the others open
-/// as /proc/PID/fd/N. No mount limits its size, letting go of it is not collective, and nothing is left behind however
-/// a job ends.
+/// A window keeps its address; its memory is replaced by an anonymous file
+/// (memfd_create), which the others open as /proc/PID/fd/N. No mount limits its
+/// size, unmapping is not collective, and nothing remains however a job ends.
 class SharedWindows {
  public:
   enum class Kind {
@@ -35,12 +35,12 @@ class SharedWindows {
   SharedWindows& operator=(const SharedWindows&) = delete;
   ~SharedWindows();
 
-  /// Makes `bytes` from `begin` on a window; they are zero afterwards. begin: the start of a page; the memory's last
-  /// page holds nothing else, and what holds the memory ends it with munmap; or null where this rank has none.
-  /// Collective. False, on all ranks alike and with the memory as it was, where a rank cannot give or open it: no
-  /// memory, or a /proc of other processes.
+  /// Makes `bytes` from `begin` on a window; they are zero afterwards. begin: the start of a page, in memory that ends
+  /// with a whole page and is unmapped by munmap; or null if this rank has none. Collective. Returns false, on all
+  /// ranks and with the memory unchanged, if a rank cannot share or open it: no memory, or no access to /proc of other
+  /// processes.
   bool add(Kind kind, std::byte* begin, std::size_t bytes, const Gather& gather);
-  /// The window of this kind in which `bytes` from `address` on lie, or null.
+  /// The window of this kind that contains `bytes` from `address` on, or null.
   [[nodiscard]] const Window* find(Kind kind, const void* address, std::int64_t bytes) const;
 
  private:
