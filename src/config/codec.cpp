@@ -15,14 +15,14 @@ template <class T>
 Expected read_integer(const Value& value, T& target, const Limits& limits) {
   const auto* number = std::get_if<std::int64_t>(&value.data);
   const bool fits = number != nullptr && (std::is_signed_v<T> || *number >= 0);
-  // As a double 2^53 + 1 is 2^53.
+  // The double nearest to 2^53 + 1 is 2^53.
   const bool beyond = fits && limits.max < 0x1p63 && *number > static_cast<std::int64_t>(limits.max);
   if (!fits || beyond || !limits.allow(static_cast<double>(*number))) return "an integer" + limits.text();
   target = static_cast<T>(*number);
   return std::nullopt;
 }
 
-/// `text` with `${VAR}` replaced, or what is wrong with it.
+/// `text` with `${VAR}` replaced, or the mistake in it.
 Expected expand_variables(const std::string& text, std::string& expanded) {
   expanded.clear();
   for (std::size_t i = 0; i < text.size();) {

@@ -18,7 +18,7 @@ std::int64_t largest_divisor(std::int64_t number, std::int64_t most) {
 
 std::string nearest_divisors(std::int64_t number, std::int64_t wanted) {
   const std::int64_t below = largest_divisor(number, std::min(number, wanted));
-  // Divisors come in pairs: the least at or above `wanted` belongs to the largest at or below number / wanted.
+  // Divisors are paired: the least at or above `wanted` corresponds to the largest at or below number / wanted.
   const std::int64_t pair =
       largest_divisor(number, number / std::clamp<std::int64_t>(wanted, 1, std::max<std::int64_t>(number, 1)));
   const std::int64_t over = pair > 0 ? number / pair : 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The sections [data] and [batch]: what a step reads.
+// The sections [data] and [batch].
 #include <algorithm>
 
 #include "config/section.hpp"
@@ -42,7 +42,7 @@ Expected read_weighted_file(const Fields& fields, TokenSource& source) {
 
 constexpr const char* train_form = "a path, a list of paths, or a list of { path = \"...\", weight = ... }";
 
-/// A path or a list of paths; `form` is what the key takes as a whole.
+/// A path or a list of paths; `form` describes the allowed values of the key.
 Expected read_files(const Value& value, std::vector<TokenSource>& target, const std::string& form) {
   std::vector<TokenSource> sources;
   if (std::holds_alternative<std::string>(value.data)) {
@@ -69,7 +69,7 @@ Expected read_weighted_files(const List& list, std::vector<TokenSource>& target)
   return std::nullopt;
 }
 
-/// The first element decides whether the list gives weights; all of them then do.
+/// If the first element has a weight, all must have one; otherwise none.
 Expected read_train(const Value& value, Data& data) {
   const auto* list = std::get_if<List>(&value.data);
   data.weighted = list != nullptr && !list->empty() && std::holds_alternative<Fields>(list->front().data);

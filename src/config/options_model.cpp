@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The sections [model], [optimizer], [lr] and [loss]: what is learned, and how.
+// The sections [model], [optimizer], [lr] and [loss].
 #include <array>
 #include <limits>
 

@@ -9,7 +9,7 @@ namespace trireme::config {
 namespace {
 
 constexpr double most_ranks = 1 << 20;
-constexpr double most_bytes = 0x1p50;  // 1 PiB: sums of them can be counted
+constexpr double most_bytes = 0x1p50;  // 1 PiB: sums stay within 64 bits
 
 /// true (0): to the whole shard axis; false (1): not at all; or a group size.
 Expected read_reshard(const Value& value, Sync& sync) {

@@ -25,7 +25,7 @@ Expected read_resume(const Value& value, Checkpoint& checkpoint) {
   return std::nullopt;
 }
 
-/// An override of it is text.
+/// Overrides of it are strings.
 Expected read_keep_best(const Value& value, Checkpoint& checkpoint) {
   std::string set;
   bool on = true;

@@ -10,7 +10,7 @@ namespace {
 
 using Broken = std::optional<std::string>;
 
-/// A choice of `key` that rounds bf16; off: the one that does not.
+/// Broken if `chosen` is a mode of `key` that rounds bf16 without bf16 compute; off: the mode without rounding.
 template <class Choice>
 Broken requires_bf16(const Precision& precision, const char* key, Choice chosen, Choice off) {
   if (chosen == off || precision.compute == DType::bf16) return std::nullopt;

@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::size_t most_mistakes_shown = 50;
 
-/// A key for a message: a bare one as it is, others in quotes, long ones cut.
+/// A key for a message: a bare one unchanged, others in quotes, long ones truncated.
 std::string shown(const std::string& key) {
   const bool bare =
       !key.empty() &&
@@ -38,7 +38,7 @@ std::string unknown_section(const std::string& section) {
   return "unknown section; expected one of " + join(section_names(), ", ");
 }
 
-/// A value that stands outside of all sections.
+/// A value outside of all sections.
 std::string outside_sections(const std::string& key) {
   const auto sections = section_names();
   if (std::find(sections.begin(), sections.end(), key) != sections.end())

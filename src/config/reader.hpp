@@ -20,22 +20,22 @@ inline constexpr std::string_view effective_header = "# The effective run file: 
 /// Turns the sections of a run file and the overrides into a configuration, collecting every mistake on the way.
 class Reader {
  public:
-  /// effective: what print_run_file wrote, which has every key, given or not.
+  /// effective: the output of print_run_file, which has every key, set or not.
   Reader(std::string name, const Fields& sections, bool effective = false);
   /// Begins with a complete configuration instead of defaults: no key is missing.
   Reader(std::string name, RunConfig config);
 
-  /// Puts `section.key=value` in the place of what the file says.
+  /// Replaces a value of the file by `section.key=value`.
   void set(const std::string& override_text);
 
-  /// What was given, as far as it is valid, with everything else at its default.
+  /// The valid part of the input, with defaults for everything else.
   [[nodiscard]] RunConfig read();
   /// Reads, completes and checks everything. Throws ConfigError listing all mistakes in the order of their lines.
   [[nodiscard]] RunConfig finish();
 
  private:
   struct Mistake {
-    std::int64_t line;  ///< file lines first, then what has none
+    std::int64_t line;  ///< file lines first, then mistakes without a line
     std::string text;
   };
 

@@ -73,7 +73,7 @@ void check_length(const RunConfig& config, std::int64_t accumulation, std::int64
                   config.batch.global, accumulation, config.batch.micro, dp, most, config.model.layers));
 }
 
-/// What the tensor axis asks of the other sections.
+/// Requirements of the tensor axis on other sections.
 void check_tensor(const RunConfig& config, Mistakes& mistakes) {
   const std::int64_t tensor = config.mesh.tensor;
   if (tensor == 1) return;

@@ -76,7 +76,7 @@ Printed print_number(const T& value) {
   return print(value);
 }
 
-/// Reads one key; returns the expected values if the value is not one of them.
+/// Reads one key; returns the allowed values if the value is not one of them.
 Expected read_field(const Field& field, std::span<const RopeKey> rows, RopeScaling& scaling) {
   if (field.key == "rope_type") return std::nullopt;
   std::string keys = "one of rope_type";

@@ -172,7 +172,7 @@ Broken nccl_finds_its_tensors_on_gpus(const RunConfig& config) {
   return std::nullopt;
 }
 
-/// Graphs repeat what was recorded: nothing that moves, or differs from step to step, may be an argument of it.
+/// Graphs replay recorded launches: arguments must not move, nor differ from step to step.
 Broken graphs_repeat_what_was_recorded(const RunConfig& config) {
   if (!config.device.cuda_graphs) return std::nullopt;
   if (config.device.type == DeviceType::cpu)

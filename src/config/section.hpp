@@ -14,7 +14,7 @@ namespace trireme::config {
 class Row {
  public:
   explicit Row(Option& option) : option_(option) {}
-  /// The default in words, where it is not a constant.
+  /// The default in words, if it is not a constant.
   Row& default_is(std::string text) {
     option_.default_text = std::move(text);
     return *this;

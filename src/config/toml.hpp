@@ -12,8 +12,8 @@ namespace trireme::config {
 /// TOML.
 [[nodiscard]] Fields read_toml(std::string_view text, const std::string& name);
 
-/// Whether a key of `toml` has so many parts (a.b.c...) that the tables it stands for would overflow the stack. No file
-/// of ours has more than three.
+/// Whether a key of `toml` has so many parts (a.b.c...) that its nested tables would overflow the stack. Keys of our
+/// files have at most three.
 [[nodiscard]] bool has_endless_key(std::string_view toml);
 
 /// An override taken apart: `section.key=value`.
@@ -24,8 +24,8 @@ struct Override {
   std::string raw;  ///< the text after `=`, for keys that take any text
 };
 
-/// Takes `section.key=value` apart. The value is TOML; what TOML does not know is a string if it is a bare word or
-/// path. Throws ConfigError when it has no such form.
+/// Splits `section.key=value`. The value is TOML; other bare words or paths are strings. Throws ConfigError when it has
+/// no such form.
 [[nodiscard]] Override read_override(const std::string& text);
 
 }  // namespace trireme::config

@@ -12,10 +12,10 @@
 #include "trireme/config/run_config.hpp"
 #include "trireme/config/value.hpp"
 
-/// How a value of a run file becomes a member of RunConfig, and back: one `read` and one `print` per type.
+/// Conversion between values of a run file and members of RunConfig: one `read` and one `print` per type.
 namespace trireme::config {
 
-/// Nothing when a value was read; else what would have been right: "an integer, at least 1".
+/// Result of reading a value: nothing on success, else the expected form: "an integer, at least 1".
 using Expected = std::optional<std::string>;
 /// A value as TOML; nothing when it was not given and has no default.
 using Printed = std::optional<std::string>;
@@ -44,7 +44,7 @@ constexpr Limits from_to_below(double min, double max) { return {.min = min, .ma
 [[nodiscard]] Expected read(const Value& value, std::vector<std::int64_t>& target, const Limits& limits);
 [[nodiscard]] Expected read(const Value& value, std::string& target);
 [[nodiscard]] Expected read(const Value& value, std::vector<std::string>& target);
-/// The same as a path: `${VAR}` is expanded (`$${` stands for `${`), an undefined variable is a mistake.
+/// The same as a path: `${VAR}` is expanded (`$${` is an escaped `${`), an undefined variable is a mistake.
 [[nodiscard]] Expected read_path(const Value& value, std::string& target);
 
 [[nodiscard]] Printed print(bool value);

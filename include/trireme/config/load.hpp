@@ -11,13 +11,13 @@
 
 namespace trireme::config {
 
-/// Reads, validates and completes a run file. `overrides` are `section.key=value` (value in TOML, bare words allowed as
-/// strings). Throws ConfigError listing every mistake at once, each with file, line, key, what was found and what was
-/// expected; an unknown key names the nearest known one; a key whose feature does not exist yet is refused unless it
-/// has its default.
+/// Reads, validates and completes a run file. `overrides` are `section.key=value` (value
+/// in TOML, bare words allowed as strings). Throws ConfigError with all mistakes at once,
+/// each with file, line, key, found and expected value; for an unknown key with the
+/// nearest known one. A key whose feature is not implemented yet must have its default.
 [[nodiscard]] RunConfig load_run_file(const std::string& path, const std::vector<std::string>& overrides = {});
 
-/// The same from text; `name` stands for the file in messages.
+/// The same from text; `name` replaces the file in messages.
 [[nodiscard]] RunConfig parse_run_file(std::string_view text, const std::string& name,
                                        const std::vector<std::string>& overrides = {});
 
@@ -28,7 +28,7 @@ namespace trireme::config {
 /// are left out, missing ones have their defaults. Nothing is checked. Throws ConfigError for text that is not TOML.
 [[nodiscard]] RunConfig read_effective(std::string_view text);
 
-/// An option with two values, printed; nothing where a configuration has no value to print.
+/// An option with two values, printed; nothing if a configuration has no value to print.
 struct Difference {
   std::string section, key;
   std::optional<std::string> before, after;
@@ -41,7 +41,7 @@ struct Difference {
 [[nodiscard]] std::string print_run_file(const RunConfig& config);
 
 /// A line per key: section.key, default, (type); below it the meaning, wrapped to `columns`. section: only its keys;
-/// "": all. What `trireme train --help` shows.
+/// "": all. Printed by `trireme train --help`.
 [[nodiscard]] std::string explain_options(int columns, std::string_view section);
 
 /// The same as a Markdown page: docs/run-file.md.
@@ -57,8 +57,8 @@ struct Resolved : mesh::Mesh {
 /// parallelism is the remedy).
 [[nodiscard]] Resolved resolve(const RunConfig& config, int ranks);
 
-/// Throws ConfigError for what `plan` knows and `train` does not yet, each with what works: with a pipeline, schedules
-/// that split the backward, and GPUs.
+/// Throws ConfigError for settings that `plan` supports and `train` does not yet, each with supported ones: with a
+/// pipeline, schedules that split the backward, and GPUs.
 void require_trainable(const RunConfig& config);
 
 }  // namespace trireme::config

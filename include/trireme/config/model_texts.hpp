@@ -13,8 +13,8 @@ namespace trireme::config {
 /// without a value are left out, and so are init, init_std and from, which concern its first values.
 [[nodiscard]] std::vector<std::pair<std::string, std::string>> model_texts(const Model& model);
 
-/// Puts one of them back. Returns what would have been right, such as "an integer, at least 1"; for a name that
-/// `model_texts` does not give "no key of [model]".
+/// Reads one of them. Returns the expected form, such as "an integer, at least 1", if `text` is invalid; "no key of
+/// [model]" for a name that is not in `model_texts`.
 [[nodiscard]] Expected read_model_text(const std::string& name, const std::string& text, Model& model);
 
 }  // namespace trireme::config

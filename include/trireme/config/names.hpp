@@ -11,7 +11,7 @@
 
 namespace trireme::config {
 
-/// A choice and what it is called in a run file.
+/// A choice and its name in a run file.
 template <class Choice>
 using Name = std::pair<Choice, std::string_view>;
 

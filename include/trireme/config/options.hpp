@@ -11,7 +11,7 @@
 #include "trireme/config/run_config.hpp"
 #include "trireme/config/value.hpp"
 
-/// The one table of options: the parser, the help, the validation and the printed run file all come from it.
+/// The table of all options: source of the parser, the help, the validation and the printed run file.
 namespace trireme::config {
 
 /// One key of the run file. `config/section.hpp` has the words that make one.
@@ -24,7 +24,7 @@ struct Option {
   std::function<Expected(const Value&, RunConfig&)> read;
   /// The configuration's value as TOML; nothing when there is none to print.
   std::function<Printed(const RunConfig&)> print;
-  /// The default as help shows it, where it is not a constant: "hidden_size / heads". Empty: printed from RunConfig{}.
+  /// The default as help shows it, if it is not a constant: "hidden_size / heads". Empty: printed from RunConfig{}.
   std::string default_text = {};
   /// The key must be given, unless the key of this name is ("" for always).
   std::optional<std::string> required_unless = {};

@@ -13,8 +13,8 @@ namespace trireme::config {
 
 /// A condition on several keys.
 struct Rule {
-  /// The keys it looks at, as "section.key". A mistake is reported where the first given one stands; the rule is not
-  /// asked when one of them was refused already.
+  /// Keys that the rule reads, as "section.key". A mistake is reported at the first key that is set; the rule is
+  /// skipped when one of them was rejected already.
   std::vector<std::string> keys;
   /// The mistake and its remedy; nothing when the rule holds.
   std::function<std::optional<std::string>(const RunConfig&)> broken;
@@ -23,12 +23,12 @@ struct Rule {
 /// Every rule across keys. They look at a completed configuration.
 [[nodiscard]] const std::vector<Rule>& rules();
 
-/// Why the heads do not divide hidden_size where there is no head_dim, and why kv_heads do not divide heads, with what
-/// does; nothing when they do, or when one of them is not known yet.
+/// Explains why the heads do not divide hidden_size without a head_dim, or kv_heads do not divide heads, with valid
+/// values; nothing when they do, or when one of them is unknown.
 [[nodiscard]] std::optional<std::string> misfit_of_heads(const Model& model);
 [[nodiscard]] std::optional<std::string> misfit_of_kv_heads(const Model& model);
 
-/// The largest sizes of a model: whatever is counted of it fits 64 bits.
+/// Upper bounds of a model's sizes, so that all counts fit 64 bits.
 constexpr std::int64_t largest_vocabulary = 0x7fffffff;
 constexpr std::int64_t largest_width = 1 << 24;
 constexpr std::int64_t largest_count = 1 << 16;    ///< of layers and heads, and the width of one head
@@ -39,14 +39,14 @@ constexpr std::int64_t largest_length = 1 << 30;   ///< of a sequence
 /// none does. Sizes of 0 are not known yet.
 [[nodiscard]] std::optional<std::string> beyond_counting(const Model& model);
 
-/// Those of models with experts, among all: losses of routers and expert ranks of a model that has none. They hold
-/// where that is not known yet: model.from brings it.
+/// Rules of models with experts, and against losses of routers and expert ranks without experts. They pass while the
+/// number of experts is unknown: model.from sets it.
 [[nodiscard]] std::vector<Rule> expert_rules();
 
-/// Throws ConfigError when one of them does not hold for config.model, which is complete.
+/// Throws ConfigError for the first rule that config.model, which is complete, breaks.
 void check_experts(const RunConfig& config);
 
-/// Those of 8-bit products.
+/// Rules of 8-bit products.
 [[nodiscard]] std::vector<Rule> precision_rules();
 
 /// Fills in the defaults that depend on other keys, but not on the number of ranks.

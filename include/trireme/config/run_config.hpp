@@ -19,7 +19,7 @@ enum class Init { normal, depth_scaled };
 enum class TokenFormat { automatic, uint16, uint32, megatron, llmc };
 enum class SyncPolicy { immediate, deferred, immediate_all, automatic };
 enum class Reduce { fp32, bf16, bf16_wire };
-/// How fp32 masters lie in memory: as they are, or as bf16 and what that leaves of them.
+/// Storage of fp32 masters: as fp32, or split into bf16 and the remainder.
 enum class Masters { fp32, split };
 enum class Recompute { none, selective, block };
 /// GPipe (Huang et al. 2019), 1F1B and interleaved 1F1B (Narayanan et al. 2021), ZB-H1 and ZB-V (Qi et al. 2023),
@@ -41,7 +41,7 @@ struct RunSection {
   Export export_when = Export::never;  ///< key `export`
 };
 
-/// How RoPE is stretched to longer contexts, as Hugging Face names it. linear: positions / factor (Chen et al. 2023);
+/// Scaling of RoPE to longer contexts, by Hugging Face's names. linear: positions / factor (Chen et al. 2023);
 /// yarn: Peng et al. 2023; llama3: Llama 3.1's; longrope: a factor for each frequency (Ding et al. 2024); dynamic: a
 /// base that grows with the sequence (dynamic NTK).
 enum class RopeType { llama3, linear, yarn, longrope, dynamic };
@@ -59,7 +59,7 @@ struct RopeScaling {
   bool truncate = true;
   /// yarn: queries at position t are times 1 + beta ln(1 + floor(t / original_max_position_embeddings)) (Ministral 3).
   double llama_4_scaling_beta = 0;
-  /// longrope: what each frequency is divided by, in sequences up to the original length and in longer ones.
+  /// longrope: divisors of the frequencies, in sequences up to the original length and in longer ones.
   std::vector<double> short_factor{}, long_factor{};
   friend bool operator==(const RopeScaling&, const RopeScaling&) = default;
 };
@@ -86,7 +86,7 @@ struct Model {
   bool qk_norm = false;                    ///< norms of the heads of queries and keys, where the family has the choice
   std::int64_t sliding_window = 0;         ///< 0: none
   std::vector<std::string> layer_types;    ///< a cycle of the two words above; empty: all layers have the window
-  std::int64_t no_rope_interval = 0;       ///< every so many layers one without RoPE; 0: none
+  std::int64_t no_rope_interval = 0;       ///< every n-th layer has no RoPE; 0: none
   double rope_local_theta = 0;             ///< of layers with a window, whose RoPE is not scaled; 0: rope_theta
   double partial_rotary_factor = 1;        ///< the part of a head that RoPE turns, from its beginning
   std::int64_t query_pre_attn_scalar = 0;  ///< attention's scores times its ^-1/2; 0: head_dim
@@ -94,14 +94,14 @@ struct Model {
   double attn_logit_softcapping = 0;       ///< s becomes cap tanh(s / cap); 0: none
   double final_logit_softcapping = 0;      ///< the same of the logits
   double embedding_multiplier = 1, residual_multiplier = 1;
-  double logits_scaling = 1;  ///< what logits are divided by
-  std::int64_t experts = 0;   ///< of every layer behind the dense ones; 0: all layers are dense
+  double logits_scaling = 1;  ///< divisor of the logits
+  std::int64_t experts = 0;   ///< of every layer after the dense ones; 0: all layers are dense
   std::int64_t experts_per_token = 0;
   std::int64_t expert_size = 0;   ///< the width of one; 0: intermediate_size
   std::int64_t dense_layers = 0;  ///< first layers without experts
   bool router_normalize = true;   ///< the weights of a token's experts sum to 1, before the scale
   double router_scale = 1;        ///< of the weights of a token's experts
-  /// Experts stand in so many equal groups, and a token chooses among those of its best `router_groups_kept`.
+  /// Experts are in equal groups, and a token chooses among those of its best `router_groups_kept`.
   std::int64_t router_groups = 1, router_groups_kept = 1;
   std::int64_t shared_size = 0;  ///< the width of the shared experts together
   bool tie_embeddings = false;
@@ -255,7 +255,7 @@ struct Device {
 struct Comm {
   Backend backend = Backend::automatic;
   double timeout_seconds = 600;
-  std::optional<bool> lane_threads;  ///< absent: where a rank has a core to spare for them
+  std::optional<bool> lane_threads;  ///< absent: if a rank has a core to spare for them
   std::int64_t nccl_max_ctas = 0;    ///< thread blocks of an NCCL collective at most; 0: NCCL decides
   bool nccl_windows = false;         ///< memory of gathers and reductions is registered with NCCL
   bool nccl_copy_engines = false;    ///< gathers of registered memory by copy engines, not thread blocks

@@ -8,10 +8,10 @@
 
 namespace trireme::config {
 
-/// The names of the validation sets, in order; one empty name where they have none, no name without data.validation.
+/// The names of the validation sets, in order; one empty name if they have none, no name without data.validation.
 [[nodiscard]] std::vector<std::string> validation_sets(const Data& data);
 
-/// The files of one of them.
+/// The files of one validation set.
 [[nodiscard]] std::vector<TokenSource> validation_files(const Data& data, const std::string& set);
 
 }  // namespace trireme::config

@@ -10,7 +10,7 @@
 /// A run file as read, before any key is known: free of the TOML library, so that only one source file sees that.
 namespace trireme::config {
 
-/// Where a value was written: a line of a run file, or an override.
+/// Origin of a value: a line of a run file, or an override.
 struct Place {
   std::string source;     ///< the file's name, or "--set section.key=value"
   std::int64_t line = 0;  ///< from 1; 0 for an override
