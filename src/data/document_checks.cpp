@@ -16,7 +16,7 @@ namespace {
 struct EndCounts {
   std::int64_t tokens = 0;
   std::int64_t ends = 0;
-  std::int64_t first_pair = -1;  ///< position of an end directly behind another
+  std::int64_t first_pair = -1;  ///< position of an end directly after another
 };
 
 EndCounts count_ends(const TokenFile& file, std::int64_t document_end) {

@@ -93,7 +93,7 @@ std::int64_t DocumentEnds::last_end_of(std::int64_t block) const {
   return end;
 }
 
-/// The first block with an end behind `token`, or the number of blocks.
+/// The first block with an end after `token`, or the number of blocks.
 std::int64_t DocumentEnds::block_of(std::int64_t token) const {
   std::int64_t low = 0, high = (documents_ + block_documents - 1) / block_documents;
   while (low < high) {

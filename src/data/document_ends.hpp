@@ -13,7 +13,7 @@
 
 namespace trireme::data {
 
-/// Where the documents of a token file end, read from a file block by block: memory does not grow with their number.
+/// The document ends of a token file, read from a file block by block: memory does not grow with their number.
 class DocumentEnds {
  public:
   explicit DocumentEnds(std::int64_t documents) : documents_(documents) {}
@@ -25,7 +25,7 @@ class DocumentEnds {
   /// Fills `out` with the ends, in tokens, of documents from `document` on. Safe from several threads. Throws DataError
   /// when the file cannot be read or its ends fall.
   void read(std::int64_t document, std::span<std::int64_t> out) const;
-  /// For each token from position `first` on: where its document begins, counted from `first`, 0 where that is earlier.
+  /// For each token from position `first` on: where its document begins, counted from `first`, 0 if that is earlier.
   /// Safe from several threads. Throws DataError as `read`.
   void begins(std::int64_t first, std::span<std::int32_t> out) const;
 

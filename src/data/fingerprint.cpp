@@ -21,7 +21,7 @@ std::string hash_at(const io::InputFile& file, std::int64_t offset, std::int64_t
   return fmt::format("{:x} ", fnv1a(block));
 }
 
-/// Where part `i` of `parts` equal parts of a file begins.
+/// First byte of part `i` of `parts` equal parts of a file.
 std::int64_t part_begin(std::int64_t bytes, std::int64_t parts, std::int64_t i) {
   return bytes / parts * i + bytes % parts * i / parts;
 }

@@ -9,9 +9,9 @@
 
 namespace trireme::data {
 
-/// The hashes of a file's blocks of 16 KiB, as text: of all blocks up to `most_blocks`; of a larger file of so many,
-/// one in each of as many equal parts, at a place that a hash chooses. So 4 MiB are read at most by default, and a
-/// change all over two neighbouring parts is always seen. after_block: called when one has been read.
+/// The hashes of a file's blocks of 16 KiB, as text: of all blocks up to `most_blocks`; of a larger file one block in
+/// each of `most_blocks` equal parts, at an offset chosen by a hash. So 4 MiB are read at most by default, and a change
+/// of two whole neighbouring parts is always detected. after_block: called after each block.
 [[nodiscard]] std::string sampled_hash(const io::InputFile& file, std::int64_t most_blocks = 256,
                                        const std::function<void()>& after_block = {});
 

@@ -13,7 +13,7 @@
 /// then int32[S] lengths in tokens, int64[S] byte offsets, int64[D] document starts, int8[S] modes if multimodal.
 namespace trireme::data {
 
-/// What is kept of a checked index: its sequences lie end to end, so the token stream is the `.bin` from front to back.
+/// Summary of a checked index: its sequences are contiguous, so the token stream is the `.bin` from front to back.
 struct MegatronIndex {
   TokenType type = TokenType::uint16;
   std::int64_t sequences = 0;
@@ -29,9 +29,9 @@ struct MegatronIndexPlaces {
 };
 [[nodiscard]] MegatronIndexPlaces places_of(const MegatronIndex& index);
 
-/// Reads and checks `path` against the `.bin` of `bin_bytes` bytes: magic, version, type, sizes, lengths, offsets one
-/// after the other, document starts. Throws DataError naming the file and what is wrong. Memory does not grow with the
-/// index.
+/// Reads and checks `path` against the `.bin` of `bin_bytes` bytes: magic,
+/// version, type, sizes, lengths, contiguous offsets, document starts. Throws
+/// DataError with the file and the mistake. Memory does not grow with the index.
 [[nodiscard]] MegatronIndex check_megatron_index(const std::string& path, std::int64_t bin_bytes);
 
 /// The bytes of an index over sequences of `lengths` tokens; `document_starts` [documents + 1]: sequence each begins

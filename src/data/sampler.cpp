@@ -14,7 +14,7 @@
 namespace trireme::data {
 namespace {
 
-/// Which source may get one sample more than its share rounded down, where several may.
+/// Source that gets one sample more than its share rounded down, in ties.
 enum class Favour { largest_rest, first, last };
 
 /// The sources that are taken at all, those that `favour` rounds up first in front.
@@ -74,10 +74,10 @@ void walk(const std::vector<Source>& sources, SamplerState& state, std::int64_t 
 
 /// The state after the first `position` samples.
 ///
-/// The rule forgets where it began: walks from different states at one position meet after about 1 / (the smallest
-/// weight) samples and stay together ("Convex dynamics with constant input", Adler, Nowicki, Swirszcz and Tresser
-/// 2010: its states tile). So three that began far apart are walked over the last samples; where they met, the walk
-/// from sample 0 is. A source whose share is below one in a hundred million is placed within a sample of it.
+/// The rule is contractive: walks from different states at one position meet after about 1 / (the smallest weight)
+/// samples and stay together ("Convex dynamics with constant input", Adler, Nowicki, Swirszcz and Tresser 2010: its
+/// states tile). So three walks from distant states run over the last samples; when they have met, they equal the walk
+/// from sample 0. A source whose share is below one in a hundred million is placed within a sample of it.
 SamplerState state_at(const std::vector<Source>& sources, std::int64_t position) {
   constexpr std::int64_t most_work = std::int64_t{1} << 28;  // about a second
   const std::int64_t longest = most_work / static_cast<std::int64_t>(sources.size());

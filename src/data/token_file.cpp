@@ -32,7 +32,7 @@ constexpr std::int32_t llmc_gpt2_magic = 20240520;    // version 1, uint16
 constexpr std::int32_t llmc_llama3_magic = 20240801;  // version 7, uint32
 constexpr std::int32_t llmc_eval_magic = 20240522;
 
-/// Throws DataError where the system does not tell: without its index or mask the same file has other tokens.
+/// Throws DataError if the system does not report it: without its index or mask the same file has other tokens.
 bool exists(const std::string& path) {
   struct stat status {};
   const int error = io::last_error([&] { return ::stat(path.c_str(), &status) == 0; });
@@ -107,7 +107,7 @@ void refuse_text(const io::InputFile& file) {
                   std::filesystem::path(file.path()).replace_extension(".bin").string(), file.path()));
 }
 
-/// One stored token, whatever its value.
+/// One stored token, possibly negative.
 std::int64_t stored_value(TokenType type, const std::byte* bytes) {
   std::uint64_t bits = 0;
   std::memcpy(&bits, bytes, static_cast<std::size_t>(size_of(type)));
@@ -288,9 +288,9 @@ void TokenFile::open_llmc() {
   if (tokens_ == 0) throw DataError(file_.name() + " holds no tokens: its header declares 0; make it again");
 }
 
-/// The type of the tokens in a raw file by a sample of it, where the vocabulary says `type`: int64 where the upper half
-/// of each 8 bytes is zero, uint32 where the upper half of each 4 bytes is zero, or below 16 with lower halves above
-/// 255, as where ids leave the vocabulary.
+/// Token type of a raw file, from a sample of it and `type`, the type for the vocabulary: int64 if the upper half
+/// of each 8 bytes is zero, uint32 if the upper half of each 4 bytes is zero, or below 16 with lower halves above
+/// 255, where ids would exceed the vocabulary.
 TokenType sampled_type(const io::InputFile& file, TokenType type) {
   constexpr std::int64_t block_bytes = 16384, least_bytes = 64;
   std::array<std::uint64_t, block_bytes / 8> words;

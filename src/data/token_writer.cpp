@@ -38,7 +38,7 @@ const std::string& with_its_directory(const std::string& path) {
   return path;
 }
 
-/// Narrows tokens to what the file stores and writes them.
+/// Narrows tokens to the file's type and writes them.
 template <class Stored>
 void write_as(HashedFile& file, std::span<const std::int32_t> tokens) {
   std::array<Stored, 4096> stored;

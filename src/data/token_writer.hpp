@@ -36,9 +36,9 @@ class HashedFile {
 /// documents and its sidecar. Nothing appears under the name before `finish`.
 class TokenWriter {
  public:
-  /// Makes its directory. Throws WriteError when the file cannot be created, DataError when a raw `output` lies beside
-  /// an .idx of its name, by which it would be taken for a Megatron file. masked: a mask of targets goes beside it;
-  /// else one that lies there is removed with the tokens that it belongs to.
+  /// Makes its directory. Throws WriteError when the file cannot be created, DataError when a raw `output` has
+  /// an .idx of its name, since it would be read as a Megatron file. masked: also writes a mask of targets;
+  /// otherwise an existing one is removed with the tokens that it belongs to.
   TokenWriter(const std::string& output, std::int64_t vocab_size, bool masked = false);
 
   /// Appends tokens of the document being written, each of [0, vocab_size); with a mask `counts` has as many bytes, 1

@@ -30,7 +30,7 @@ namespace {
 /// "hf" of "hf:tokenizer.json".
 std::string_view scheme_of(std::string_view spec) { return spec.substr(0, spec.find(':')); }
 
-/// First tokens of documents in `sidecar` where the tokenizer has others; "" where it has the same, and where a
+/// First tokens of documents in `sidecar` where the tokenizer has others; "" if it has the same, and where a
 /// document begins with several.
 std::string other_marks(const Sidecar& sidecar, const tokenizer::Tokenizer& tokenizer) {
   const auto text = [](const std::optional<std::int64_t>& id) { return id ? std::to_string(*id) : "none"; };

@@ -27,14 +27,14 @@ inline constexpr std::int32_t ignored_target = -1;
 /// The tokens of one microbatch of one dp rank.
 struct MicrobatchTokens {
   std::vector<std::int32_t> inputs;   ///< [micro, seq_len]
-  std::vector<std::int32_t> targets;  ///< [micro, seq_len]; ignored_target where they do not count
+  std::vector<std::int32_t> targets;  ///< [micro, seq_len]; ignored_target if they do not count
   std::int64_t counted = 0;           ///< targets that count
   /// [micro, seq_len] with data.document_mask, else empty: where each input's document begins, counted from its row's
   /// first token (Dataset::read_document_begins)
   std::vector<std::int32_t> document_begins = {};
 };
 
-/// What one dp rank computes on in one optimizer step.
+/// Samples of one dp rank in one optimizer step.
 struct StepBatch {
   std::int64_t first_sample = 0;               ///< of the run: the cursor at the start of the step
   std::vector<MicrobatchTokens> microbatches;  ///< [accumulation]
@@ -43,7 +43,7 @@ struct StepBatch {
   double read_seconds = 0;  ///< spent reading it, by the reader thread
 };
 
-/// Which part of every step a rank reads, and how it is cut. Ranks of one tensor group read the same.
+/// The part of every step that a rank reads, and its partition. Ranks of one tensor group read the same.
 struct BatchShape {
   std::int64_t dp_rank = 0;
   std::int64_t dp_size = 1;
@@ -55,9 +55,9 @@ struct BatchShape {
   [[nodiscard]] std::int64_t global() const { return dp_size * micro * accumulation; }
 };
 
-/// Which list of the run file. Validation is read in order, neither shuffled nor weighted, with the tails of its files,
-/// and ends after one epoch: targets beyond it do not count, so that ceil(samples / global) steps from position 0 count
-/// every one of its targets once.
+/// List of token files in the run file. Validation is read in order, neither shuffled nor weighted, with the tails of
+/// its files, and ends after one epoch: targets beyond it do not count, so that ceil(samples / global) steps from
+/// position 0 count every one of its targets once.
 enum class Split { train, validation };
 
 /// The open token files of one list: one dataset per weighted source, else one of all files.
@@ -66,15 +66,15 @@ using Datasets = std::shared_ptr<const std::vector<Dataset>>;
 /// The sources of a list.
 [[nodiscard]] const std::vector<config::TokenSource>& sources_of(const config::Data& data, Split split);
 
-/// places: of the list's sources, where they have been found already. Throws DataError as TokenFile and Dataset do,
+/// places: of the list's sources, if they have been found already. Throws DataError as TokenFile and Dataset do,
 /// ConfigError as require_document_ends.
 [[nodiscard]] Datasets open_split(const config::Data& data, Split split, std::int64_t vocab_size,
                                   std::span<const TokenPlace> places = {});
 
-/// One dp rank's step batches in order, read ahead by a thread of its own.
+/// Step batches of one dp rank, in order, read ahead by a background thread.
 ///
 /// Microbatch a, row j of a step that starts at sample c holds sample c + a * (dp_size * micro) + dp_rank * micro + j
-/// of the run, so what a step holds does not depend on how it is cut.
+/// of the run, so the samples of a step do not depend on its partition.
 class BatchReader {
  public:
   /// Opens the files and begins to read `data.prefetch_batches` steps ahead (0: no thread, `next` reads).
@@ -91,10 +91,10 @@ class BatchReader {
   /// Stops the thread after the read it is in.
   ~BatchReader() = default;
 
-  /// The next step's batch; waits until it is read. Throws what the reader thread met when it read this step.
+  /// The next step's batch; waits until it is read. Throws the reader thread's exception for this step.
   [[nodiscard]] StepBatch next();
 
-  /// Where the step after the last one returned by `next` begins: what a checkpoint saves.
+  /// Start of the step after the last one returned by `next`; saved in checkpoints.
   [[nodiscard]] const SamplerState& state() const noexcept { return state_; }
   /// One per weighted source, else one of all files.
   [[nodiscard]] const std::vector<Dataset>& datasets() const noexcept { return *datasets_; }
@@ -122,7 +122,7 @@ class BatchReader {
   std::vector<std::int32_t> sample_;   ///< [seq_len + 1]; the reader thread's
   bool masked_;                        ///< files of any dataset mark the targets that count
   bool padded_;                        ///< samples at the end of files have fewer targets
-  std::vector<std::uint8_t> mask_;     ///< [seq_len], all 1 where none is read; the reader thread's
+  std::vector<std::uint8_t> mask_;     ///< [seq_len], all 1 if none is read; the reader thread's
   std::size_t prefetch_;
   std::int64_t end_;  ///< targets of samples from this position on do not count
   SamplerState state_;
@@ -131,7 +131,7 @@ class BatchReader {
   std::condition_variable_any changed_;
   std::deque<Ready> ready_;
   std::exception_ptr error_;
-  std::jthread thread_;  ///< last: joins before what it uses goes
+  std::jthread thread_;  ///< last: joins before its data are destroyed
 };
 
 }  // namespace trireme::data

@@ -36,12 +36,12 @@ class Dataset {
   [[nodiscard]] bool masked() const noexcept;
   /// Whether the last sample of any file is padded.
   [[nodiscard]] bool padded() const noexcept;
-  /// Fills `out` with 1 where a target of sample `sample` counts, else 0: [seq_len]. Throws DataError as
+  /// Fills `out` with 1 if a target of sample `sample` counts, else 0: [seq_len]. Throws DataError as
   /// TokenFile::read_mask.
   void read_mask(std::int64_t sample, std::span<std::uint8_t> out) const;
-  /// Where the document of each input of sample `sample` begins: [seq_len], counted from the sample's first token, 0
-  /// where that is earlier. From the file's document ends; of a file without them a document ends with each token
-  /// `document_end` of `tokens`, the sample as `read` gave it. Throws DataError as TokenFile::read_document_begins.
+  /// Writes the document begin of each input of sample `sample`: [seq_len], counted from the sample's first token, 0 if
+  /// it is earlier. From the file's document ends; in a file without them a document ends with each token
+  /// `document_end` of `tokens`, the result of `read`. Throws DataError as TokenFile::read_document_begins.
   void read_document_begins(std::int64_t sample, std::span<const std::int32_t> tokens,
                             std::optional<std::int64_t> document_end, std::span<std::int32_t> out) const;
 
@@ -60,7 +60,7 @@ class Dataset {
 };
 
 /// Opens a list of the run file: one dataset of all files in turn, or, when `weighted`, one per file to be mixed by
-/// weight. places: of the sources, where they have been found already. Throws DataError as TokenFile and Dataset do.
+/// weight. places: of the sources, if they have been found already. Throws DataError as TokenFile and Dataset do.
 [[nodiscard]] std::vector<Dataset> open_datasets(const std::vector<config::TokenSource>& sources, bool weighted,
                                                  config::TokenFormat format, std::int64_t seq_len,
                                                  std::int64_t vocab_size, std::span<const TokenPlace> places = {},

@@ -7,16 +7,16 @@
 
 namespace trireme::data {
 
-/// One source of samples and its share of them.
+/// One source of samples and its weight.
 struct Source {
   std::int64_t samples = 0;
   double weight = 1.0;
 };
 
-/// Where a run stands in its data: all that a restart needs, on any mesh.
+/// Position of a run in its data: sufficient for a restart on any mesh.
 struct SamplerState {
   std::int64_t position = 0;        ///< samples of the run consumed so far
-  std::vector<std::int64_t> taken;  ///< [sources] how many of them came from each; empty: worked out from `position`
+  std::vector<std::int64_t> taken;  ///< [sources] samples taken from each; empty: computed from `position`
   friend bool operator==(const SamplerState&, const SamplerState&) = default;
 };
 
@@ -44,8 +44,8 @@ class Sampler {
   void skip(std::int64_t count);
 
   [[nodiscard]] const SamplerState& state() const noexcept { return state_; }
-  /// Continues from `state`; one without `taken` is worked out in about 1 / (the smallest weight) steps, whatever its
-  /// position. Throws DataError when it is of another number of sources.
+  /// Continues from `state`; without `taken` it is computed in about 1 / (the smallest weight) steps, for any position.
+  /// Throws DataError for another number of sources.
   void restore(SamplerState state);
 
  private:

@@ -24,11 +24,11 @@ struct Sidecar {
   std::string dtype;  ///< "uint16" or "uint32"
   std::int64_t tokens = 0;
   std::int64_t documents = 0;
-  std::int64_t targets = 0;     ///< tokens that count in the loss: all of them where there is no mask
+  std::int64_t targets = 0;     ///< tokens that count in the loss: all without a mask
   std::int64_t text_bytes = 0;  ///< of the text in UTF-8, before normalization and without marks that were added to it
   std::optional<std::int64_t> vocab_size, document_begin, document_end;
   tokenizer::Identity tokenizer;
-  std::string options = "{}";  ///< a JSON object: what else decides about the ids
+  std::string options = "{}";  ///< a JSON object: other settings that determine the ids
   std::vector<SidecarSource> sources;
   std::string tokens_xxh3, ends_xxh3;
   std::string mask_xxh3;  ///< empty without a mask

@@ -18,15 +18,15 @@ namespace trireme::data {
 
 class DocumentEnds;
 
-/// Where a token file lies, and what lies beside it: all that is asked of a file system by name, so that one rank asks.
+/// Location of a token file and of its companions: the result of all look-ups by name, which only one rank makes.
 struct TokenPlace {
   std::string path;        ///< of the tokens (a Megatron pair's .bin)
-  bool indexed = false;    ///< a Megatron index lies beside it, where `format` may mean one
-  bool masked = false;     ///< a mask lies beside it
+  bool indexed = false;    ///< a Megatron index exists, and `format` allows one
+  bool masked = false;     ///< a mask exists
   bool described = false;  ///< it has a sidecar
 };
 
-/// Throws DataError where the file system does not tell.
+/// Throws DataError if the file system cannot be queried.
 [[nodiscard]] TokenPlace find_token_file(const std::string& path, config::TokenFormat format);
 
 /// The files at a place: tokens, index, mask, sidecar and ends of documents. Throws DataError as find_token_file().
@@ -38,18 +38,18 @@ struct TokenPlace {
 
 /// A file of tokens in one of the formats of `data.format`, read by pread (no mmap: shuffled pages are slow on Lustre).
 ///
-/// `automatic`: Megatron when an .idx lies beside it (`x.idx` for `x.bin`, else `x` + ".idx"), llm.c by its magic
+/// `automatic`: Megatron if its .idx exists (`x.idx` for `x.bin`, else `x` + ".idx"), llm.c by its magic
 /// number, else raw uint16 when vocab_size <= 65536 and raw uint32 above. A Megatron pair may be named by its .bin, its
 /// .idx or its common prefix.
 ///
 /// The sidecar `<path>.meta` has the type of its tokens, and `<path>.ends` the ends of its documents; without them a
 /// Megatron index has both.
 ///
-/// `<path>.mask` beside it marks the tokens that count as targets (tokenize --response, --chat): a byte a token, 1 or
+/// `<path>.mask` marks the tokens that count as targets (tokenize --response, --chat): a byte per token, 1 or
 /// 0.
 class TokenFile {
  public:
-  /// Opens the file and checks everything but the tokens. Throws DataError naming what was found and the remedy:
+  /// Opens the file and checks everything but the tokens. Throws DataError with the value found and the remedy:
   /// missing, empty, a size that is not a whole number of tokens, bad magic or version, an index, a mask or a sidecar
   /// that does not fit its .bin.
   TokenFile(const TokenPlace& place, config::TokenFormat format, std::int64_t vocab_size);
@@ -71,22 +71,22 @@ class TokenFile {
   /// not below vocab_size (naming file, position, id) or the file cannot be read; BugError beyond the end.
   void read(std::int64_t first, std::span<std::int32_t> out) const;
 
-  /// Whether a mask lies beside it.
+  /// Whether the file has a mask.
   [[nodiscard]] bool masked() const noexcept { return mask_.has_value(); }
-  /// Fills `out` from position `first` on with 1 where a token counts as a target, else 0. Safe from several threads.
+  /// Fills `out` from position `first` on with 1 if a token counts as a target, else 0. Safe from several threads.
   /// Throws DataError when the mask cannot be read or holds another byte; BugError without a mask or beyond the end.
   void read_mask(std::int64_t first, std::span<std::uint8_t> out) const;
 
-  /// What `trireme tokenize` recorded about it; none of a file of another program.
+  /// Metadata recorded by `trireme tokenize`; none for files of other programs.
   [[nodiscard]] const std::optional<Sidecar>& sidecar() const noexcept { return sidecar_; }
   /// Whether a sidecar or an index has the ends of its documents.
   [[nodiscard]] bool has_document_ends() const noexcept { return ends_ != nullptr; }
-  /// For each token from position `first` on: where its document begins, counted from `first`, 0 where that is earlier.
+  /// For each token from position `first` on: where its document begins, counted from `first`, 0 if that is earlier.
   /// Safe from several threads. Throws DataError when the ends cannot be read; BugError without them or beyond the end.
   void read_document_begins(std::int64_t first, std::span<std::int32_t> out) const;
 
-  /// 64 bits that show whether the file changed between runs: its size, type, up to 4 MiB of its bytes, spread over all
-  /// of it and of its mask, and a Megatron file's whole index; not its path or time.
+  /// 64 bits that detect changes of the file between runs: its size, type, up to 4 MiB of its bytes and of its mask,
+  /// spread over all of them, and a Megatron file's whole index; not its path or time.
   [[nodiscard]] std::uint64_t fingerprint() const;
   /// The fingerprint in checkpoints without a run id: of 16 blocks of 4 KiB.
   [[nodiscard]] std::uint64_t old_fingerprint() const;
@@ -110,7 +110,7 @@ class TokenFile {
   std::unique_ptr<const DocumentEnds> ends_;
 };
 
-/// Where the mask of the token file at `path` lies.
+/// Path of the mask of the token file at `path`.
 [[nodiscard]] std::string mask_path(const std::string& path);
 
 /// "uint16", "megatron", ...: the word of `data.format`.

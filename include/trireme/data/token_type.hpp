@@ -6,7 +6,7 @@
 
 namespace trireme::data {
 
-/// How one token is stored in a file, little-endian.
+/// Type of a token in a file, little-endian.
 enum class TokenType : std::uint8_t { uint8, int8, int16, uint16, int32, uint32, int64 };
 
 /// Bytes of one stored token.

@@ -13,7 +13,7 @@
 
 namespace trireme::data {
 
-/// What `tokenize_files` wrote.
+/// Counts of a finished `tokenize_files`.
 struct TokenizeCounts {
   std::int64_t documents = 0;  ///< those for validation included
   std::int64_t text_bytes = 0;
@@ -37,19 +37,19 @@ inline constexpr std::size_t tokenize_chunk_bytes = 1 << 16;
 struct TokenizeOptions {
   /// The SPEC of the tokenizer, for the sidecar.
   std::string spec = {};
-  /// Of JSON lines the field that holds a document. Empty: plain text, each file one document.
+  /// Field of a JSON line that holds the document. Empty: plain text, each file one document.
   std::string field = {};
-  /// Not empty: the field of a response to the text at `field`, whose tokens alone count in the loss: a mask is written
-  /// beside the tokens (data::mask_path).
+  /// Not empty: the field of a response to the text at `field`. Only its tokens count in the loss: a mask is written
+  /// to data::mask_path.
   std::string response = {};
   /// Not empty: `field` holds messages, written as "chatml" or "llama3"; those of the assistant alone count.
   std::string chat = {};
   /// Without a field: files that are JSON are text like others.
   bool plain = false;
-  /// So many lines that are no JSON object, lack their field or hold a message that the format has no place for are
-  /// left out; the first ones are listed in a warning.
+  /// Number of lines that may be skipped: those that are no JSON object, lack their field or hold a message that the
+  /// format does not support; the first ones are listed in a warning.
   std::int64_t skip_bad = 0;
-  /// The share of the documents that goes to `validation_path(output)`, chosen by `is_validation`; 0: none.
+  /// The fraction of the documents written to `validation_path(output)`, chosen by `is_validation`; 0: none.
   double validation = 0;
   /// Other files that are read, none of which the output may replace.
   std::vector<std::string> tokenizer_files = {};
@@ -63,21 +63,21 @@ struct TokenizeOptions {
 /// it ends in .idx, else raw uint16 or uint32 by the vocabulary, with a sidecar (TokenWriter). `arguments`: files,
 /// plain or compressed by gzip or zstd, "-" for standard input, folders and patterns (text::expand_inputs). The tokens
 /// do not depend on the number of threads. `output` appears only when complete. Throws DataError for a file that cannot
-/// be read, is no plain text (JSON lines without a field, binary, another encoding than UTF-8; a few bytes that are no
+/// be read, is no plain text (JSON lines without a field, binary, another encoding than UTF-8; a few bytes of invalid
 /// UTF-8 are a warning) or no JSON lines, or holds one document of more than 1 GiB that is encoded as a whole;
-/// ConfigError when there is no file, `output` is one of them, or no document is left for validation or training;
+/// ConfigError when there is no file, `output` is one of them, or no document remains for validation or training;
 /// WriteError when writing fails (disk full).
 TokenizeCounts tokenize_files(const tokenizer::Tokenizer& tokenizer, const std::vector<std::string>& arguments,
                               const std::string& output, const TokenizeOptions& options = {});
 
-/// Where the documents for validation go: "data/web-validation.idx" for "data/web.idx".
+/// Path of the documents for validation: "data/web-validation.idx" for "data/web.idx".
 [[nodiscard]] std::string validation_path(const std::string& output);
 
 /// Whether document `document`, counted from 0, is for validation: of each 1 / `share` documents one that is drawn, by
 /// their numbers alone. Of n documents n * share are, rounded down, or one more. share: above 0, at most 0.5.
 [[nodiscard]] bool is_validation(std::int64_t document, double share);
 
-/// How many bytes of `text` to encode now when more may follow: up to the last line end (which then begins the next
+/// Number of bytes of `text` to encode now when more may follow: up to the last line end (which then begins the next
 /// piece), else the last blank, else all whole UTF-8 characters.
 [[nodiscard]] std::size_t text_cut(std::string_view text);
 

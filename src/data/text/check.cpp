@@ -15,7 +15,7 @@ namespace {
 
 using namespace std::string_view_literals;
 
-/// A format that is not text, by its first bytes, and what makes text of it.
+/// A format that is not text, with its first bytes and a tool that converts it to text.
 struct Format {
   std::string_view magic;
   std::string_view name;
@@ -49,7 +49,7 @@ bool is_json_lines(std::string_view bytes) {
   return true;
 }
 
-/// Where JSON that is cut off, or ends, stops being JSON.
+/// Finds the first syntax error of JSON, also at its end.
 struct FirstError : nlohmann::json_sax<nlohmann::json> {
   bool null() override { return true; }
   bool boolean(bool) override { return true; }

@@ -16,8 +16,8 @@
 namespace trireme::data::text {
 namespace {
 
-/// How a message is written: `before_role` ROLE `after_role` CONTENT `end` `after`. The content and `end` of an
-/// assistant's message count.
+/// Format of a message: `before_role` ROLE `after_role` CONTENT `end` `after`. The content and `end` of an assistant's
+/// message count.
 struct ChatFormat {
   std::string_view name, before_role, after_role, end, after;
   bool trims;  ///< white space at both ends of contents, as Python's strip()
@@ -67,14 +67,14 @@ bool is_absent(const nlohmann::json& value) {
   return value.is_null() || ((value.is_string() || value.is_array() || value.is_object()) && value.empty());
 }
 
-/// Whether "weight" or "train" of a message is 0 or false; none where it is neither that nor 1 or true.
+/// Whether "weight" or "train" of a message is 0 or false; none if it is neither that nor 1 or true.
 std::optional<bool> leaves_out(const nlohmann::json& value) {
   if (value.is_boolean()) return !value.get<bool>();
   if (value.is_number() && (value == 0 || value == 1)) return value == 0;
   return std::nullopt;
 }
 
-/// Whether a message of `role` counts. Refuses what the format would drop.
+/// Whether a message of `role` counts. Rejects keys that the format would drop.
 bool is_counted(const nlohmann::json& message, const std::string& role, const Lines& lines, const std::string& where) {
   bool counted = role == "assistant";
   for (const auto& [key, value] : message.items()) {
@@ -171,7 +171,7 @@ EncodedPart encode(const tokenizer::Tokenizer& tokenizer, const Lines& lines, st
   };
   const std::int32_t mark = lines.marks_divide ? tokenizer.encode(format_of(lines.chat).before_role).front() : -1;
   std::size_t end = 0;           // of the pieces so far
-  std::size_t from = 0, at = 0;  // a byte, and its token, whose ids do not depend on what is before
+  std::size_t from = 0, at = 0;  // a byte, and its token, whose ids do not depend on the text before
   for (const Piece& piece : pieces) {
     const std::size_t begin = end, done = encoded.counts.size() - encoded.ids.size();
     end += piece.text.size();

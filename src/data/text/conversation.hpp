@@ -21,19 +21,19 @@ struct Piece {
 };
 
 /// The pieces of a JSON object on one line: the texts at `lines.field` and `lines.response`, or the messages at
-/// `lines.field` in the format `lines.chat`. Throws DataError as text_of_line, and naming what is wrong in a message:
-/// another role than system, user and assistant, or a key that the format does not write, such as tool_calls, unless it
-/// is null or empty. "weight": 0 and "train": false of an assistant's message take it out of the loss.
+/// `lines.field` in the format `lines.chat`. Throws DataError as text_of_line, and for a mistake in a message: another
+/// role than system, user and assistant, or a key that the format does not write, such as tool_calls, unless it is null
+/// or empty. "weight": 0 and "train": false of an assistant's message exclude it from the loss.
 [[nodiscard]] std::vector<Piece> pieces_of_line(std::string_view line, const Lines& lines, std::int64_t number);
 
 /// The tokens of the pieces' whole text, each marked by the piece that its last byte belongs to: the tokens that differ
-/// from those of the text before a response belong to the response. What begins a document does not count; its end
-/// counts if the last piece does, and is left out where the text, white space behind it aside, ends with that token.
-/// In time linear in the text where `lines.marks_divide`.
+/// from those of the text before a response belong to the response. The begin of a document does not count; its end
+/// counts if the last piece does, and is omitted if the text, apart from trailing white space, ends with that token. In
+/// time linear in the text if `lines.marks_divide`.
 [[nodiscard]] EncodedPart encode(const tokenizer::Tokenizer& tokenizer, const Lines& lines,
                                  std::span<const Piece> pieces);
 
-/// Whether the ids of text from a message's mark on do not depend on what is before the mark. Throws ConfigError when
+/// Whether the ids of text from a message's mark on do not depend on the text before the mark. Throws ConfigError when
 /// `chat` is not a format, or when its marks are no tokens of `tokenizer`.
 [[nodiscard]] bool check_chat(const std::string& chat, const tokenizer::Tokenizer& tokenizer);
 

@@ -52,7 +52,7 @@ class Gzip final : public Decompressor {
   [[nodiscard]] bool complete() const override { return complete_; }
 
  private:
-  /// Zeros behind a member, with which tapes and block stores fill their last block.
+  /// Zeros after a member, with which tapes and block stores fill their last block.
   void skip_padding(std::span<const char>& in) {
     const auto zeros = std::ranges::find_if(in, [](char c) { return c != 0; }) - in.begin();
     padded_ = padded_ || zeros > 0;
@@ -68,13 +68,13 @@ class Gzip final : public Decompressor {
   std::string name_;
   z_stream state_{};
   bool complete_ = false;
-  bool padded_ = false;  ///< zeros were behind a member
+  bool padded_ = false;  ///< zeros were after a member
   bool later_ = false;   ///< the member is not the first
 };
 
 class Zstd final : public Decompressor {
  public:
-  static constexpr int longest_window = 27;  // as the zstd tool: 128 MiB, what zstd --long writes
+  static constexpr int longest_window = 27;  // the zstd tool's limit: 128 MiB, as written by zstd --long
 
   explicit Zstd(std::string name) : name_(std::move(name)), state_(ZSTD_createDStream(), &ZSTD_freeDStream) {
     if (state_ == nullptr) throw EnvironmentError("zstd is out of memory");

@@ -10,7 +10,7 @@
 
 namespace trireme::data::text {
 
-/// A document, or a part of one that may be encoded by itself.
+/// A document, or a part of one that can be encoded separately.
 struct Part {
   std::string text;
   bool begins = true;
@@ -37,11 +37,11 @@ struct EncodedPart {
   std::string bad = {};  ///< not empty: why the line cannot be read
 };
 
-/// The end of a document is left out where its text, white space behind it aside, ends with that token.
+/// The end of a document is left out where its text, white space after it aside, ends with that token.
 [[nodiscard]] EncodedPart encode(const tokenizer::Tokenizer& tokenizer, const Part& part);
 /// One for each line that is not blank; of one that text_of_line or pieces_of_line refuse, its message.
 [[nodiscard]] std::vector<EncodedPart> encode(const tokenizer::Tokenizer& tokenizer, const Lines& lines);
-/// Whether the last of `ids`, tokens of white space behind it aside, is the end of a document.
+/// Whether the last of `ids`, tokens of white space after it aside, is the end of a document.
 [[nodiscard]] bool ends_document(const tokenizer::Tokenizer& tokenizer, std::span<const std::int32_t> ids);
 
 }  // namespace trireme::data::text

@@ -16,20 +16,20 @@ namespace trireme::data::text {
 
 namespace {
 
-/// Rewrites what Python's json module writes by default and JSON does not have, at equal length: a lone surrogate
-/// becomes U+FFFD, as UTF-8 cannot hold it; NaN, Infinity and numbers beyond a double become 0 with blanks behind it.
+/// Replaces extensions that Python's json module writes by default, at equal length: a lone surrogate becomes U+FFFD,
+/// as UTF-8 cannot hold it; NaN, Infinity and numbers beyond a double become 0 followed by blanks.
 class Python {
  public:
   explicit Python(std::string_view line) : line_(line) {}
 
-  /// The rewritten line; none where there is nothing to rewrite.
+  /// The rewritten line; none if there is nothing to rewrite.
   [[nodiscard]] std::optional<std::string> rewritten() {
     for (std::size_t at = 0; at < line_.size();) at = line_[at] == '"' ? string_at(at) : value_at(at);
     return changed_ ? std::optional(std::move(line_)) : std::nullopt;
   }
 
  private:
-  /// The code unit of an escape \uXXXX at `at`; none where there is no escape.
+  /// The code unit of an escape \uXXXX at `at`; none if there is no escape.
   [[nodiscard]] std::optional<unsigned long> unit_at(std::size_t at) const {
     if (at + 6 > line_.size() || line_[at] != '\\' || line_[at + 1] != 'u') return std::nullopt;
     const std::string digits = line_.substr(at + 2, 4);
@@ -41,7 +41,7 @@ class Python {
     changed_ = true;
   }
 
-  /// Rewrites a string; its opening quote is at `at`. Returns the position behind its closing quote.
+  /// Rewrites a string; its opening quote is at `at`. Returns the position after its closing quote.
   std::size_t string_at(std::size_t at) {
     for (++at; at < line_.size() && line_[at] != '"';) {
       if (line_[at] != '\\') {
@@ -84,15 +84,15 @@ class Python {
   bool changed_ = false;
 };
 
-/// What nlohmann-json found, such as "invalid string: control character U+0009 (HT) must be escaped to \u0009 or \t".
+/// Message of nlohmann-json, such as "invalid string: control character U+0009 (HT) must be escaped to \u0009 or \t".
 std::string cause_of(const nlohmann::json::exception& error) {
   std::string text = error.what();
   if (const std::size_t at = text.find(" - "); at != std::string::npos) text.erase(0, at + 3);
   return text.substr(0, text.find("; last read"));
 }
 
-/// Why a line is not a JSON object, and what to do about it. at: the byte where its JSON breaks, from 1, and cause; 0:
-/// nowhere.
+/// The reason why a line is not a JSON object, with a remedy. at: the byte of the syntax error, from 1, and cause; 0:
+/// none.
 std::string mistake_of(std::string_view line, std::size_t at, const std::string& cause) {
   const std::string_view text = trim(line);
   if (text.starts_with('['))

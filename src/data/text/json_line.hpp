@@ -15,7 +15,7 @@ namespace trireme::data::text {
 /// none.
 [[nodiscard]] const nlohmann::json* find_field(const nlohmann::json& object, std::string_view field);
 
-/// The text at `field` of a JSON object on one line; empty where it is null or empty. `name` and the line's number,
+/// The text at `field` of a JSON object on one line; empty if it is null or empty. `name` and the line's number,
 /// from 1, begin messages. Throws DataError when the line is not a JSON object or its field is missing or no text.
 [[nodiscard]] std::string text_of_line(std::string_view line, const std::string& field, const std::string& name,
                                        std::int64_t number);

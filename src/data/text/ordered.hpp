@@ -22,7 +22,7 @@ class Ordered {
     for (int i = 0; i < threads; ++i) threads_.emplace_back([this](const std::stop_token& stop) { run(stop); });
   }
 
-  /// Throws what earlier work threw.
+  /// Rethrows exceptions of earlier work.
   void submit(std::function<Result()> work) {
     if (results_.size() >= most_) take_first();
     std::packaged_task<Result()> task(std::move(work));
@@ -34,7 +34,7 @@ class Ordered {
     changed_.notify_one();
   }
 
-  /// Takes all that is left. Throws what the work threw.
+  /// Takes the remaining results. Rethrows exceptions of the work.
   void finish() {
     while (!results_.empty()) take_first();
   }
@@ -65,7 +65,7 @@ class Ordered {
   std::mutex mutex_;
   std::condition_variable_any changed_;
   std::deque<std::packaged_task<Result()>> tasks_;
-  std::vector<std::jthread> threads_;  ///< last: they end before what they use goes
+  std::vector<std::jthread> threads_;  ///< last: they end before their members are destroyed
 };
 
 }  // namespace trireme::data::text

@@ -32,7 +32,7 @@ Stream::Stream(const std::string& path)
 
 std::string Stream::name() const { return standard_input_ ? "standard input" : file_.name(); }
 
-/// A pipe gives what is there: the buffer is filled as far as the file goes.
+/// Reads of a pipe return partial data: fills the buffer as far as the file goes.
 void Stream::refill() {
   std::size_t filled = 0;
   while (!ended_ && filled < buffer_.size()) {

@@ -19,7 +19,7 @@ class Decompressor {
   /// Takes bytes from the front of `in`, writes to `out`, and returns how many it wrote; both may be fewer than there
   /// are. Throws DataError for bytes that are not of its format.
   virtual std::size_t run(std::span<const char>& in, std::span<char> out) = 0;
-  /// Whether the bytes so far end a file: nothing of it is missing.
+  /// Whether the bytes so far are a complete file.
   [[nodiscard]] virtual bool complete() const = 0;
 };
 
@@ -34,8 +34,8 @@ class Stream {
   /// "-" is standard input. Throws DataError as io::InputFile does.
   explicit Stream(const std::string& path);
 
-  /// Fills `out`, or what is left of the file; returns the bytes, 0 at the end. Throws DataError when reading fails or
-  /// compressed data are damaged or end too early.
+  /// Fills `out`, or as much as remains of the file; returns the bytes, 0 at the end. Throws DataError when reading
+  /// fails or compressed data are damaged or end too early.
   [[nodiscard]] std::size_t read(std::span<char> out);
   /// "text file web.jsonl.gz".
   [[nodiscard]] std::string name() const;
