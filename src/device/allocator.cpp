@@ -88,7 +88,7 @@ std::string no_gpu_memory_text(Account account, Bytes asked, Bytes reserved, Byt
 void help_out_of_memory(OutOfMemoryHelp words) { help() = std::move(words); }
 
 void install_allocator() {
-  // libtorch keeps the pointer for good, and tensors of static lifetime come back after main: it is never destroyed.
+  // Never destroyed: libtorch keeps the pointer, and tensors of static lifetime are freed after main.
   static ChargingAllocator& allocator = *new ChargingAllocator;
   constexpr std::uint8_t highest_priority = 255;
   c10::SetAllocator(c10::DeviceType::CPU, &allocator, highest_priority);

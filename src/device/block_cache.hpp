@@ -37,7 +37,7 @@ class BlockCache {
 
   /// A block for `bytes`, a cached one if there is one; nullptr when there is no memory within the limit.
   [[nodiscard]] Block* take(std::size_t bytes);
-  /// A zeroed block of exactly `bytes` that goes back to the system when freed; nullptr when there is no memory.
+  /// A zeroed block of exactly `bytes`, returned to the system when freed; nullptr when out of memory.
   [[nodiscard]] Block* take_exact(std::size_t bytes);
   void give(Block& block) noexcept;
 
@@ -59,7 +59,7 @@ class BlockCache {
   void push(Block& block);
   void remove(Block& block);
   Block* oldest();
-  /// Gives the longest unused blocks back until no more than `cached` bytes are cached.
+  /// Returns the longest unused blocks to the system until at most `cached` bytes are cached.
   void evict(Guard& guard, std::size_t cached);
   /// True when `more` bytes fit under the limit, after giving cached blocks back if need be.
   bool make_room(Guard& guard, std::size_t more);

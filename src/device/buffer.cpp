@@ -16,7 +16,7 @@
 namespace trireme::device {
 namespace {
 
-/// [elements] in `bytes` of `memory`, which lies on `device`.
+/// [elements] in `bytes` of `memory`, which is on `device`.
 at::Tensor flat(c10::DataPtr memory, std::size_t bytes, std::int64_t elements, DType type, at::Device device) {
   c10::Storage storage(c10::Storage::use_byte_size_t(), bytes, std::move(memory), /*allocator=*/nullptr,
                        /*resizable=*/false);

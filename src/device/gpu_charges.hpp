@@ -28,7 +28,7 @@ class GpuCharges {
   std::map<const void*, Charged> charges_;
 };
 
-/// Those of the process. Never destroyed, as the ledger.
+/// The charges of the process. Never destroyed, as the ledger.
 [[nodiscard]] GpuCharges& gpu_charges();
 
 }  // namespace trireme::device

@@ -9,8 +9,8 @@
 namespace trireme::device {
 
 std::optional<double> peak_bf16_flops(std::string_view name) {
-  // Parts of the names that drivers give, the more special before the more general. NVIDIA's data sheets, without
-  // sparsity.
+  // Parts of the drivers' names, specific ones before general
+  // ones. From NVIDIA's data sheets, without sparsity.
   constexpr std::pair<std::string_view, double> peaks[] = {
       {"H200 NVL", 835e12}, {"H100 NVL", 835e12}, {"H100 PCIe", 756e12}, {"GH200", 989e12},
       {"H200", 989e12},     {"H100", 989e12},     {"A100", 312e12},

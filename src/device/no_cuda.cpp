@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // In place of src/device/cuda where Trireme is built for CPUs only, and in the program that a build for GPUs starts
-// where there is no driver (TRIREME_NO_DRIVER).
+// if there is no driver (TRIREME_NO_DRIVER).
 #include "device/gpu_memory.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/device/gpus.hpp"

@@ -8,9 +8,9 @@
 
 namespace trireme::device {
 
-/// The message for `asked` bytes that could not be had: the op that asked, the table by category, largest first, with
-/// the op of each peak, and what to do: the advice of `help`, or a word about the largest. use: `reserved` and
-/// `allocated` are of the memory that was asked. budget: what the run file allows of it; 0: no such bound.
+/// The message for a failed allocation of `asked` bytes: its op, the table by category, largest first, with the op of
+/// each peak, and a remedy: the advice of `help`, or a note on the largest. use: `reserved` and `allocated` are of the
+/// requested memory. budget: the run file's limit; 0: none.
 [[nodiscard]] std::string out_of_memory_text(Account account, Bytes asked, const MemoryUse& use,
                                              const OutOfMemoryHelp& help, Bytes budget = {});
 

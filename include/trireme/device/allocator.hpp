@@ -18,25 +18,25 @@ void install_allocator();
 /// Information of the layers above for out-of-memory messages. Both may be empty.
 struct OutOfMemoryHelp {
   std::function<std::string(int op)> op_text;  ///< an op of the running schedule, in words
-  std::function<std::string()> advice;         ///< what to change in the run file
+  std::function<std::string()> advice;         ///< remedies in the run file
 };
-/// Gives them to the message of later failures; empty ones take them back. No allocation runs meanwhile.
+/// Sets the texts of later error messages; empty ones reset them. Not during an allocation.
 void help_out_of_memory(OutOfMemoryHelp help);
 
-/// The message for `asked` bytes that a GPU does not have: its allocator holds `reserved`, `allocated` of it in use.
-/// budget: what the run file allows; 0: no such bound.
+/// The error message for `asked` bytes that a GPU does not have: its allocator holds `reserved`, `allocated` of it in
+/// use. budget: the run file's limit; 0: none.
 [[nodiscard]] std::string no_gpu_memory_text(Account account, Bytes asked, Bytes reserved, Bytes allocated,
                                              Bytes budget);
 
-/// Gives all cached blocks back to the system and returns how many bytes that were.
+/// Returns all cached blocks to the system; the result is their number of bytes.
 Bytes trim();
 
-/// Caps what is taken from the system (cached blocks are given back first); beyond it an allocation throws
-/// EnvironmentError with a table by category, as it does when the system has no more. 0: no cap.
+/// Limits the memory taken from the system (cached blocks are returned first); beyond it an allocation throws
+/// EnvironmentError with a table by category, as it does when the system is out of memory. 0: no limit.
 void set_limit(Bytes limit);
 
-/// Caps the bytes of freed blocks that are kept; the longest unused go first. 0: no fixed cap. In any case blocks are
-/// given back before what is reserved passes one and a half times the most that was ever in use.
+/// Limits the bytes of cached free blocks; the longest unused are returned first. 0: no fixed limit. In any case blocks
+/// are returned before reserved memory exceeds one and a half times the highest use.
 void set_cache_limit(Bytes limit);
 
 }  // namespace trireme::device

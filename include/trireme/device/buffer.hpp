@@ -15,13 +15,13 @@ namespace trireme::device {
 [[nodiscard]] at::ScalarType to_torch(DType type);
 
 /// A persistent buffer: [elements], zeroed, of exactly that size (0 too), charged to (category, space) until the last
-/// tensor that shares it is gone; then its memory goes back to the system. Throws EnvironmentError when there is no
-/// memory. compute: where the step computes. On a GPU a buffer of Space::device lies there, and one of Space::host in
+/// tensor that shares it is destroyed; its memory is then returned to the system. Throws EnvironmentError when out of
+/// memory. compute: the compute device. On a GPU a buffer of Space::device is in its memory, and one of Space::host in
 /// page-locked memory, whose copies run concurrently with computation.
 [[nodiscard]] at::Tensor buffer(Category category, std::int64_t elements, DType type, Space space = Space::device,
                                 at::Device compute = at::kCPU);
 
-/// A buffer that has no memory yet: views of it may be made, not read. `give_memory` allocates it, not filled, from
+/// A buffer without memory: views of it can be made, but not read. `give_memory` allocates it, uninitialized, from
 /// libtorch's allocator (on a GPU for the calling thread's current stream) and charges it to `category`, until
 /// `take_memory`, for all views.
 [[nodiscard]] at::Tensor without_memory(std::int64_t elements, DType type, at::Device compute);
@@ -36,16 +36,16 @@ inline constexpr std::size_t own_pages = std::size_t{1} << 20;
 /// `buffer`'s from `own_pages` on.
 [[nodiscard]] bool has_own_pages(const at::Tensor& buffer);
 
-/// `tensor` itself if it lies in the host's memory, otherwise a copy of it there.
+/// `tensor` itself if it is in host memory, otherwise a copy of it there.
 [[nodiscard]] at::Tensor on_host(const at::Tensor& tensor);
 
 /// `shape` laid over `buffer` from element `offset` on: shares its memory, copies nothing. buffer: [elements],
 /// contiguous.
 [[nodiscard]] at::Tensor view(const at::Tensor& buffer, std::int64_t offset, at::IntArrayRef shape);
 
-/// Charges the memory of `tensor` to another account: tensors that a stage saved become `activations`. The whole
-/// allocation moves, for all tensors that share it. Does nothing for memory that is not the allocator's (borrowed from
-/// a vector, say) and for no tensor.
+/// Charges the memory of `tensor` to another account: tensors that a stage saved become `activations`. Applies to the
+/// whole allocation, for all tensors that share it. Ignores memory of other allocators, such as that of a vector, and
+/// undefined tensors.
 void charge_to(const at::Tensor& tensor, Account account);
 
 }  // namespace trireme::device

@@ -26,7 +26,7 @@ struct Gpu {
   std::string nvlink{};
 };
 
-/// The GPUs found, and the reason where there are none.
+/// The GPUs found, and the reason if there are none.
 struct GpuProbe {
   std::vector<Gpu> gpus;
   std::string reason;
@@ -35,22 +35,22 @@ struct GpuProbe {
 /// Peak of dense bf16 products in the vendor's table, FLOP/s; nothing for an unknown GPU.
 [[nodiscard]] std::optional<double> peak_bf16_flops(std::string_view name);
 
-/// True where this program was built for GPUs (TRIREME_CUDA=ON).
+/// True if this program was built for GPUs (TRIREME_CUDA=ON).
 [[nodiscard]] bool built_for_gpus();
 
 /// Makes GPU `index` the one where this process computes: libtorch's allocator there charges its blocks to the calling
 /// thread's category, and the host's memory counts apart from it. Before the first tensor on it. Throws
-/// EnvironmentError where it cannot be used.
+/// EnvironmentError if it cannot be used.
 [[nodiscard]] c10::Device use_gpu(int index);
 
 /// Limits libtorch's allocator on `gpu`, which has `all` bytes, to `most` bytes including its cache; beyond that an
-/// allocation throws EnvironmentError with the table by category. Outside of it lie what CUDA itself needs for a
-/// process (about 0.5 GiB) and NCCL's buffers.
+/// allocation throws EnvironmentError with the table by category. Not included: memory of the CUDA context (about 0.5
+/// GiB) and NCCL's buffers.
 void cap_gpu_memory(c10::Device gpu, Bytes most, Bytes all);
-/// The part of `all` that `most` is, from 0 to 1: such that truncating `part * all` never gives less than `most`.
+/// The fraction `most` / `all`, from 0 to 1, rounded such that truncating `part * all` is at least `most`.
 [[nodiscard]] double fraction_of(Bytes most, Bytes all);
 
-/// Looks for GPUs; makes no context on any of them, so that a rank costs no memory on those that it does not use.
+/// Queries the GPUs without creating a context, so that a rank uses no memory on other ranks' GPUs.
 [[nodiscard]] GpuProbe probe_gpus();
 
 }  // namespace trireme::device

@@ -10,9 +10,9 @@
 
 namespace trireme::device {
 
-/// Work of a GPU that is recorded once and then runs again at one launch a graph (CUDA graphs), on the memory that it
-/// was recorded with: whatever it reads or writes has to lie where it lay then. Graphs of one object share what they
-/// make while they are recorded, so they run in the order in which they were recorded, and on one stream.
+/// GPU work that is recorded once and replayed with one launch per graph (CUDA graphs), on the memory that it
+/// was recorded with: its inputs and outputs must keep their addresses. Graphs of one object share the tensors
+/// allocated while recording, so they are replayed in the order of recording and on one stream.
 class Graphs {
  public:
   Graphs() = default;
@@ -20,11 +20,11 @@ class Graphs {
   Graphs& operator=(const Graphs&) = delete;
   virtual ~Graphs() = default;
 
-  /// Gives back to the GPU what libtorch's allocator caches: recorded work has separate memory. Before
-  /// the first `record`, with nothing under way.
+  /// Empties the cache of libtorch's allocator: recorded work has separate memory. Before the first `record`, with no
+  /// work in progress.
   virtual void make_room() = 0;
-  /// Records what `work` launches on the current stream, without running it, and returns its number. `work` runs on
-  /// the calling thread and may not wait for the GPU. Other threads may launch and wait meanwhile.
+  /// Records the launches of `work` on the current stream, without running them, and returns the graph's number. `work`
+  /// runs on the calling thread and must not wait for the GPU. Other threads may launch and wait meanwhile.
   [[nodiscard]] virtual int record(const std::function<void()>& work) = 0;
   /// Runs graph number `graph` on the calling thread's current stream.
   virtual void launch(int graph) = 0;
@@ -32,7 +32,7 @@ class Graphs {
   [[nodiscard]] virtual Bytes memory() const = 0;
 };
 
-/// Those of a GPU, which `use_gpu` returned.
+/// Graphs of a GPU, which `use_gpu` returned.
 [[nodiscard]] std::unique_ptr<Graphs> make_graphs(c10::Device gpu);
 
 }  // namespace trireme::device

@@ -35,8 +35,8 @@ struct MemoryHistory {
   std::int64_t dropped = 0;         ///< older events that were not
 };
 
-/// Starts to record and keeps the newest `most` events (0: stops and discards them). Blocks allocated before are
-/// not seen, nor what `Charge` charges.
+/// Starts to record and keeps the newest `most` events (0: stops and discards them). Does not include earlier
+/// allocations, nor memory charged by `Charge`.
 void record_memory(std::size_t most);
 /// Events recorded so far.
 [[nodiscard]] MemoryHistory memory_history();

@@ -8,7 +8,7 @@
 
 #include "trireme/base/units.hpp"
 
-/// Where every byte goes: allocations are charged to an account, a memory space and a category.
+/// Accounting of all memory: allocations are charged to an account, a memory space and a category.
 namespace trireme::device {
 
 /// Use of memory. Metrics, tables and messages name them by `to_text`.
@@ -31,8 +31,8 @@ inline constexpr std::size_t category_count = 11;
 /// "parameters.sharded", ...: the names of metrics.jsonl.
 [[nodiscard]] std::string_view to_text(Category category);
 
-/// Which memory: where the step computes, or the host's. Where it computes on the CPU both are host memory, counted
-/// apart; where it computes on a GPU (`use_gpu`) all of the host's memory is Space::host.
+/// Memory of the compute device, or of the host. If that device is the CPU, both are host memory with separate
+/// counters; if it is a GPU (`use_gpu`), all host memory is Space::host.
 enum class Space : std::uint8_t { device, host };
 inline constexpr std::size_t space_count = 2;
 [[nodiscard]] std::string_view to_text(Space space);
@@ -47,8 +47,8 @@ struct Account {
 /// The account that the calling thread's allocations are charged to. A new thread starts with {other, device}.
 [[nodiscard]] Account current_account();
 
-/// Charges the calling thread's allocations to an account for the length of a scope; scopes nest. What is allocated
-/// inside is discharged from that account whenever and on whatever thread it is freed.
+/// Charges the calling thread's allocations to an account for the length of a scope; scopes nest. Memory allocated
+/// inside is discharged from that account when it is freed, at any time and on any thread.
 class [[nodiscard]] ChargeTo {
  public:
   explicit ChargeTo(Account account);
@@ -110,10 +110,10 @@ struct SpaceUse {
 /// Bytes charged now and their peak since the last `reset_peaks`; and the allocator's own counts.
 struct MemoryUse {
   std::array<SpaceUse, space_count> spaces;
-  Bytes allocated;      ///< bytes asked of the allocator and not freed: its own count, to check the categories against
-  Bytes cached;         ///< freed blocks kept for reuse
-  Bytes reserved;       ///< taken from the system: allocated + rounding and headers + cached
-  Bytes peak_reserved;  ///< since the last `reset_peaks`
+  Bytes allocated;               ///< bytes allocated and not freed, counted by the allocator to check the categories
+  Bytes cached;                  ///< freed blocks kept for reuse
+  Bytes reserved;                ///< taken from the system: allocated + rounding and headers + cached
+  Bytes peak_reserved;           ///< since the last `reset_peaks`
   std::int64_t allocations = 0;  ///< since the process began
   std::int64_t reused = 0;       ///< of these, served by a cached block
   [[nodiscard]] const SpaceUse& operator[](Space space) const { return spaces[static_cast<std::size_t>(space)]; }
@@ -131,14 +131,14 @@ struct ProcessSize {
   Bytes peak;
 };
 
-/// Memory of the process; zeros where the kernel reports none.
+/// Memory of the process; zeros if the kernel reports none.
 struct ProcessMemory {
   ProcessSize resident;
   ProcessSize mapped;  ///< address space, which `ulimit -v` bounds
 };
 [[nodiscard]] ProcessMemory process_memory();
 
-/// Whether the system would map so much more now.
+/// Whether the system could map that many bytes now.
 [[nodiscard]] bool can_map(Bytes bytes);
 
 }  // namespace trireme::device

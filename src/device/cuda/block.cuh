@@ -18,7 +18,7 @@ struct alignas(sizeof(T) * n < 16 ? sizeof(T) * n : 16) Pack {
   T at[n];
 };
 
-/// How many neighbours 16 bytes hold.
+/// Number of elements in 16 bytes.
 template <class T>
 inline constexpr int whole_pack = 16 / static_cast<int>(sizeof(T));
 
@@ -132,7 +132,7 @@ __device__ V block_reduce_once(V value, const Op& op, V* scratch) {
 /// The same, for a scratch that may be used again at once.
 template <class V, class Op>
 __device__ V block_reduce(V value, const Op& op, V* scratch) {
-  __syncthreads();  // all have read what an earlier reduction left in scratch
+  __syncthreads();  // all have read the scratch of an earlier reduction
   return block_reduce_once(value, op, scratch);
 }
 
@@ -147,7 +147,7 @@ __device__ inline float power_of_two(float x) {
 #endif
 }
 
-/// exp(x), x / y and what they give for T: to the last places of fp32, or in fewer instructions where the result is
+/// exp(x), x / y and derived functions for T: to the last places of fp32, or in fewer instructions if the result is
 /// rounded to bf16.
 template <class T>
 __device__ inline float exponential(float x) {

@@ -43,7 +43,7 @@ c10::DataPtr page_locked(c10::DataPtr memory, std::size_t bytes) {
 }
 
 void cap_gpu_memory(c10::Device gpu, Bytes most, Bytes all) {
-  // libtorch knows a fraction only. Beyond it the allocator gives back what it caches, tries again, and then fails.
+  // libtorch takes a fraction only. Beyond it the allocator returns cached blocks, tries again, and then fails.
   CUDACachingAllocator::setMemoryFraction(fraction_of(most, all), gpu.index());
   budget() = most;
 }

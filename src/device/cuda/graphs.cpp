@@ -36,7 +36,7 @@ class CudaGraphs final : public Graphs {
     at::cuda::CUDAGraph& graph = graphs_.emplace_back();
     // The compute lane's stream, the device's default one, cannot be recorded.
     const c10::cuda::CUDAStreamGuard aside(recording_);
-    // This thread alone is kept from what would end the recording: lanes and the watch of collectives have their own.
+    // Only this thread must not end the recording: lanes and the watch of collectives may call CUDA.
     graph.capture_begin(pool_, cudaStreamCaptureModeThreadLocal);
     try {
       work();

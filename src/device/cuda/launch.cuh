@@ -8,8 +8,8 @@
 
 #include "trireme/base/ceil_div.hpp"
 
-/// How kernels of all layers are started. Written with cudaLaunchKernelEx and not with <<<>>>, so that the same sources
-/// compile as plain C++ against the emulator in tests/kernels/on_host.
+/// Launches kernels of all layers, by cudaLaunchKernelEx instead of <<<>>>, so that the same sources compile as plain
+/// C++ against the emulator in tests/kernels/on_host.
 namespace trireme::device::cuda {
 
 /// The stream that libtorch's operators of the calling thread run on.
@@ -27,7 +27,7 @@ struct Chip {
 };
 [[nodiscard]] const Chip& chip();
 
-/// Lets a kernel have so much dynamic shared memory. Else 48 KiB are allowed, what it declares among them.
+/// Allows a kernel this much dynamic shared memory. By default 48 KiB are allowed, including static shared memory.
 void allow_shared_bytes(const void* kernel, const char* name, int bytes);
 
 /// threads: a multiple of 32. shared_bytes: of each block, in addition to its kernel's declarations; see

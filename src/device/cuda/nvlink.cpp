@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// NVML comes with the driver and is loaded by name: a machine without a driver starts this program, too. Its functions
-// and numbers are those of NVIDIA's NVML reference (nvmlDeviceGetGpuFabricInfo, nvmlDeviceGetNvLinkState, ...).
+// NVML is a part of the driver and loaded by name: this program also starts without a driver. Its functions and numbers
+// are those of NVIDIA's NVML reference (nvmlDeviceGetGpuFabricInfo, nvmlDeviceGetNvLinkState, ...).
 #include "device/cuda/nvlink.hpp"
 
 #include <dlfcn.h>
@@ -45,7 +45,7 @@ class Nvml {
   Nvml& operator=(const Nvml&) = delete;
 
   [[nodiscard]] bool ready() const { return ready_; }
-  /// function(arguments...) succeeded; false where this NVML has no such function.
+  /// function(arguments...) succeeded; false if this NVML has no such function.
   template <class... Arguments>
   bool call(const char* name, Arguments... arguments) const {
     const auto found = function<int (*)(Arguments...)>(name);
