@@ -8,8 +8,8 @@
 
 #include "trireme/shard/layout.hpp"
 
-/// What verbs do to single tensors. In the host's memory by plain loops on the calling thread, since a lane's thread
-/// has no team; on a GPU by libtorch on the lane's stream. The same bits either way.
+/// Arithmetic of verbs on single tensors. In host memory plain loops on the calling thread, since a lane's thread has
+/// no team; on a GPU by libtorch on the lane's stream. The results are bitwise equal.
 namespace trireme::executor {
 
 /// A tensor's elements in the host's memory.
@@ -23,7 +23,7 @@ void put(const at::Tensor& from, const at::Tensor& to, bool add);
 void round_to_bf16(const at::Tensor& values);
 /// `from` as fp32; itself if it is.
 [[nodiscard]] at::Tensor widened(const at::Tensor& from);
-/// sum (+ residual where it is defined), rounded once to `type`. May be `sum` itself, overwritten.
+/// sum (+ residual if it is defined), rounded once to `type`. May be `sum` itself, overwritten.
 [[nodiscard]] at::Tensor plus_residual(const at::Tensor& sum, const at::Tensor& residual, at::ScalarType type);
 /// The ranges of `values` end to end in `packed`, and back.
 void pack(const at::Tensor& values, const std::vector<shard::Range>& ranges, const at::Tensor& packed);

@@ -13,7 +13,7 @@ namespace {
 
 using schedule::Lane;
 
-/// The step under way, the next one that lanes may run ahead into, and the one before, which a waiter may still mean.
+/// The step in progress, the next one that lanes may run ahead into, and the previous one, still used by waits.
 constexpr std::int64_t steps_under_way = 3;
 
 c10::Event timing_event(c10::Device device) { return {device.type(), c10::EventFlag::BACKEND_DEFAULT}; }
@@ -22,9 +22,9 @@ std::optional<c10::Stream> stream_of(Lane lane, c10::Device device) {
   const c10::impl::VirtualGuardImpl gpu(device.type());
   switch (lane) {
     case Lane::compute:
-    // Its tensors are made on one of the two and freed on the other, twice a stage: on a stream of their own each would
-    // be kept from reuse (record_stream) while the host is a microbatch ahead, and one forgotten would be a silent
-    // race.
+    // Tensors are allocated on one of the two lanes and freed on the other, twice a stage: on separate streams each
+    // would be kept from reuse (record_stream) while the host is a microbatch ahead, and a missing one would be a
+    // silent race.
     case Lane::tensor:
     case Lane::context:
     case Lane::expert: return gpu.getDefaultStream(device);
@@ -60,7 +60,7 @@ DeviceLanes::DeviceLanes(const schedule::Schedule& schedule, const std::vector<s
                                 : streams_[static_cast<std::size_t>(lane_of(op))]);
   for (const schedule::Need& need : needs) {
     const auto from = stream(need.from);
-    if (!from || from == stream(need.to)) continue;  // done when the host says so, or a stream's own order
+    if (!from || from == stream(need.to)) continue;  // synchronized by the host, or by the order of the stream
     std::vector<schedule::Need>& waits = waits_[static_cast<std::size_t>(need.to)];
     const auto same = std::find_if(waits.begin(), waits.end(),
                                    [&](const schedule::Need& other) { return stream(other.from) == from; });
@@ -97,7 +97,7 @@ void DeviceLanes::begin(int first, std::int64_t step) {
   auto& exposed = exposed_[static_cast<std::size_t>(first)];
   if (exposed) exposed->before.record(*here);
   for (const schedule::Need& need : waits_[static_cast<std::size_t>(first)]) {
-    if (need.distance > step) continue;  // nothing came before the first step
+    if (need.distance > step) continue;  // there is no earlier step
     c10::Event& done = event(need.from, step - need.distance);
     if (here)
       done.block(*here);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which function runs an op: the one of its verb.
+// Dispatches an op to the function of its verb.
 #include <ATen/ops/zeros.h>
 
 #include <type_traits>

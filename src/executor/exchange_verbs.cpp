@@ -111,8 +111,8 @@ at::Tensor reordered(const at::Tensor& rows, Order to, int ranks, std::int64_t s
   return out;
 }
 
-/// On a GPU: calls move(whole, part) with views [tokens, ranks, width / ranks] of each section: as it lies in all heads
-/// of some tokens, and in what `each_head_part` calls `part`.
+/// On a GPU: calls move(whole, part) with views [tokens, ranks, width / ranks] of each section: in the layout of all
+/// heads of some tokens, and in that of the `part` of `each_head_part`.
 template <class Move>
 void each_section(const at::Tensor& whole, const at::Tensor& part, std::int64_t ranks,
                   std::span<const std::int64_t> sections, const Move& move) {

@@ -17,7 +17,7 @@
 namespace trireme::executor {
 namespace {
 
-/// What the host's launches wait for: what the lanes need, and each collective for the one before it.
+/// Needs of the host's launches: those of the lanes, and each collective waits for the previous one.
 std::vector<schedule::Need> launch_needs(const schedule::Schedule& schedule, std::vector<schedule::Need> needs) {
   std::vector<int> collectives;
   for (int op = 0; op < static_cast<int>(schedule.ops.size()); ++op) {
@@ -37,7 +37,7 @@ std::vector<schedule::Need> launch_needs(const schedule::Schedule& schedule, std
   return needs;
 }
 
-/// Which collectives work on gradients that offload keeps in the host's memory, by op.
+/// Whether a collective works on offloaded gradients in host memory, by op.
 std::vector<bool> reduced_on_host(const schedule::Schedule& schedule, const store::ParameterStore& store) {
   const auto lies_there = [&](ParamBlock block) { return store.on_host(block) != schedule::OnHost::nothing; };
   std::vector<bool> there;

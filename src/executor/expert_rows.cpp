@@ -20,8 +20,8 @@ std::int64_t sum_of(const std::vector<std::int64_t>& counts, std::size_t first, 
   return std::accumulate(begin, begin + static_cast<std::ptrdiff_t>(count), std::int64_t{0});
 }
 
-/// What an exchange sends to or receives from the ranks: of each its rows, and behind them their weights. Counted in
-/// pairs of bytes, which is what a row in any type has a whole number of.
+/// Send or receive buffer of an exchange: for each rank its rows, followed by their weights. Counted in pairs of bytes,
+/// since rows of all types consist of whole pairs.
 class Buffer {
  public:
   Buffer(const std::vector<std::int64_t>& rows, const RowsAndWeights& like)

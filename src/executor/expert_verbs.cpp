@@ -72,7 +72,7 @@ void Verbs::recompute_experts(const schedule::Recompute& op, const model::Stage&
     const at::Tensor rows = now.take(permuted_tokens), probs = now.take(permuted_probs);
     (void)of.experts->forward(rows, probs, held_rows(op.block, op.microbatch), operands.parameters, nn::Mode::rebuild,
                               saved);
-  } else {  // nobody reads what merge leaves
+  } else {  // the output of merge is not read
     now[residual].reset();
   }
   keep(key, std::move(saved.tensors));
@@ -94,7 +94,7 @@ void Verbs::backward_experts(const schedule::Backward& op, const model::Stage& s
     d[expert_output] = kernels::gather_rows(d[residual], places);
     return;
   }
-  // As planned: what waits comes beside what was saved.
+  // As planned: deferred weight gradients need a copy of the saved tensors.
   const std::vector<at::Tensor> until_then = of.weights_wait ? saved : std::vector<at::Tensor>();
   if (op.part != schedule::BackwardPart::weight) {
     if (stage.kind == StageKind::experts) {

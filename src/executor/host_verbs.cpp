@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the verbs between device and host do, and updates, one function a verb. None of them but SumSquares and Update
-// uses more threads than its lane's own.
+// Verbs that copy between device and host, and updates; one function per verb. Only SumSquares and Update use more
+// threads than their lane's.
 #include <ATen/core/Tensor.h>
 
 #include <chrono>
@@ -60,7 +60,7 @@ void Verbs::offload_from_gpu(const at::Tensor& from, const at::Tensor& to, bool 
     landing_ = device::buffer(device::Category::gradients_sharded, from.numel(), DType::fp32, device::Space::host,
                               options_.device);
   const at::Tensor landed = landing_.narrow(0, 0, from.numel());
-  landed.copy_(from);  // returns when it is there: this lane's thread adds, nobody else waits
+  landed.copy_(from);  // synchronous: this lane's thread adds, no other thread waits
   device::add_to_host(floats(landed), floats(to));
 }
 

@@ -14,7 +14,7 @@
 namespace trireme::executor {
 namespace {
 
-/// Nothing: where its shard lies.
+/// Nothing: the block's shard is used in place.
 using Slots = std::map<ParamBlock, std::optional<schedule::Slot>>;
 
 /// Walks the ops, following which slot holds each parameter block.
@@ -75,8 +75,8 @@ class Resolver {
   Slots slots_;
 };
 
-/// Whether op `i` is the input part of a backward whose weights are not what runs next: what these need is kept then.
-/// The gradient by what the output of attention reads is exchanged first.
+/// Whether op `i` is the input part of a backward whose weight part does not follow at once: its tensors are kept then.
+/// For attention's output the gradient of the input is exchanged first.
 bool weights_wait(const schedule::Schedule& schedule, const model::Model& model, std::size_t i) {
   const auto* input = std::get_if<schedule::Backward>(&schedule.ops[i]);
   if (input == nullptr || input->part != schedule::BackwardPart::input) return false;

@@ -13,8 +13,8 @@ namespace {
 
 using schedule::Lane;
 
-/// What is not known already between two lanes: of each op's needs of a lane the last, and that only where no earlier
-/// op of its own lane has waited for as much.
+/// Needs between lanes that are not implied by earlier ones: for each op and lane only the last need, and only if no
+/// earlier op of the same lane has waited for that op or a later one.
 struct Meetings {
   std::vector<bool> waits, is_waited_for;  ///< by op
 };

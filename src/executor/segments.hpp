@@ -8,11 +8,11 @@
 
 namespace trireme::executor {
 
-/// The ops of the compute lane that can be launched as one, in the schedule's order: forwards, recomputes and backwards
-/// of one microbatch and what reshards their parameters in between. The first one's waits for other lanes are enough
-/// for all of them, and what other lanes wait for is enough where it is the last one. A whole microbatch where nothing
-/// is gathered or reduced in it; else about a block. Every op that computes is in one of them, but for those that
-/// tensor parallelism cut.
+/// The ops of the compute lane that can be launched as one, in the schedule's order: forwards,
+/// recomputes and backwards of one microbatch and the reshards of their parameters in between.
+/// Only the first op of a segment waits for other lanes, and other lanes wait only for its
+/// last. A segment is a whole microbatch if it has no gather or reduction; otherwise about a
+/// block. Every compute op is in one of them, except for those of partitioned stages.
 [[nodiscard]] std::vector<std::vector<int>> segments(const schedule::Schedule& schedule,
                                                      const std::vector<schedule::Need>& needs);
 

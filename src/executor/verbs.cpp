@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What each verb does, one function a verb.
+// The implementation of verbs, one function per verb.
 #include "executor/verbs.hpp"
 
 #include <ATen/core/Tensor.h>
@@ -23,7 +23,7 @@
 namespace trireme::executor {
 namespace {
 
-/// A block whose forward runs again keeps its input, and of its stages what they have decided.
+/// A recomputed block saves its input, and the decisions of its stages.
 nn::Mode mode_that_keeps(model::Keep keep) {
   switch (keep) {
     case model::Keep::input: return nn::Mode::decide;
@@ -52,7 +52,7 @@ void Verbs::run(const schedule::Unshard& op) {
 }
 
 void Verbs::run(const schedule::Reshard& op, const Operands& operands) {
-  if (!operands.freed) return;  // it lay in its shard
+  if (!operands.freed) return;  // the shard was used in place
   if (op.to) {
     at::Tensor& copy = store_.group_copy(op.block);
     const at::Tensor& whole = store_.parameter_buffer(op.block, *operands.freed);
@@ -161,7 +161,7 @@ void Verbs::run(const schedule::Backward& op, const Operands& operands) {
     nn::Saved saved{activations_.take({op.block, stage.stage, op.microbatch})};
     const nn::Stage& whole = *layer(op.block, stage.stage).whole;
     const bool input = op.part == schedule::BackwardPart::input;
-    const auto until_then = input ? saved.tensors : std::vector<at::Tensor>();  // what waits comes beside it
+    const auto until_then = input ? saved.tensors : std::vector<at::Tensor>();  // deferred weight gradients need them
     if (op.part == schedule::BackwardPart::weight) {
       whole.backward_weight(stage.gradients, saved);
       continue;
@@ -216,11 +216,11 @@ double Verbs::counted_squares(ParamBlock block, const optim::Team& team) {
 }
 
 std::array<double, 3> Verbs::squares_and_losses() {
-  // The norm counts each element once: replicas hold the same gradients, so one of them speaks for all; so do copies on
-  // the tensor axis, and the first of two pipeline ranks. Losses are the same on all of the tensor axis, and one
-  // pipeline rank has them.
+  // The norm counts each element once: replicas have equal gradients, so only the first counts; likewise copies on the
+  // tensor axis, and the first of two pipeline ranks. Losses are equal on all of the tensor axis, and one pipeline rank
+  // has them.
   double squares = 0;
-  // Here, where it waits for every gradient: a GPU has launched its squares behind them.
+  // Here, where it waits for every gradient: a GPU has launched its squares after them.
   const at::Tensor of_device = device_squares_.defined() ? device::on_host(device_squares_) : at::Tensor();
   for (int b = 0; b < model_.param_blocks() && options_.first_replica; ++b) {
     const ParamBlock block{b};

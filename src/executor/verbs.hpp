@@ -36,15 +36,15 @@ struct StepState {
   at::Tensor device_router_losses;  ///< the same of routers, balance and z
 };
 
-/// What the ops of a schedule do: one function for each verb, on the tensors of one rank. Decides nothing of when.
+/// Runs the ops of a schedule on the tensors of one rank: one function per verb. Scheduling happens in the driver.
 class Verbs {
  public:
-  /// All but links and optimizer outlive this. lanes: null on CPUs.
+  /// All arguments except links and optimizer must outlive this. lanes: null on CPUs.
   Verbs(const model::Model& model, const schedule::Schedule& schedule, store::ParameterStore& store,
         const Layers& layers, Links links, optimizer::OptimizerPlan optimizer, const Options& options,
         DeviceLanes* lanes);
 
-  /// A step begins; what is summed of the loss on a GPU is put into `device_loss`, where that is defined.
+  /// A step begins; a GPU sums its loss in `device_loss`, if defined.
   void begin(const StepInput& input, const at::Tensor& device_loss);
   /// Runs one op, on the thread and stream of its lane.
   void run_op(int op, std::int64_t step);
@@ -71,9 +71,9 @@ class Verbs {
   void run(const schedule::Receive& op);
   void run(const schedule::Take& op);
   void run(const schedule::ClipNorm& op);
-  /// On a GPU: what the compute lane's stream has waited for since the last step, into the result.
+  /// On a GPU: adds the waits of the compute lane's stream since the last step to the result.
   void record_idle();
-  /// Sums the first `count` of `sums` over the pipeline axis, if there is one, and learns how long its ranks waited.
+  /// Sums the first `count` of `sums` over the pipeline axis, if there is one, and records how long its ranks waited.
   void sum_over_pipeline(std::array<double, 3>& sums, std::size_t count);
   void run(const schedule::Update& op);
   void run(const schedule::AllocateGradient& op) { store_.allocate_gradient(op.block, options_.poison); }
@@ -133,13 +133,13 @@ class Verbs {
   void exchange_of_experts(const schedule::Exchanged& op);
   void exchange_rows(const schedule::Exchanged& op, comm::Collectives& experts);
   [[nodiscard]] RowCounts& counts(Block block, Microbatch m);
-  /// Where the rows of each of this rank's experts begin.
+  /// Begins of the rows of each of this rank's experts.
   [[nodiscard]] std::vector<std::int64_t> held_rows(Block block, Microbatch m);
-  /// Tokens that stand on this rank's residual stream.
+  /// Tokens on this rank's residual stream.
   [[nodiscard]] std::int64_t stream_tokens(Microbatch m) const;
-  /// What of a microbatch's tokens this rank chose experts for, where a router's backward reads sums over ranks.
+  /// Records the experts chosen for a microbatch's tokens, if a router's backward reads sums over ranks.
   void note_loads(const model::Stage& stage, Block block, Microbatch m, const nn::Saved& saved);
-  /// How many rows went where in the step, into its result.
+  /// Records the numbers of moved rows in the step's result.
   void record_rows();
   [[nodiscard]] const model::Stage& stage_of(const schedule::Exchanged& op) const {
     return model_[op.block].stages[static_cast<std::size_t>(op.segment.value)];
@@ -149,42 +149,42 @@ class Verbs {
   void put_sum(const schedule::Exchanged& op, const Frame& now, const at::Tensor& sum);
   /// Squares of a block's gradient shard, of the elements that this rank counts in the norm.
   double counted_squares(ParamBlock block, const optim::Team& team);
-  /// On a GPU: squares of a block's gradient shard, launched behind the op that writes it last.
+  /// On a GPU: squares of a block's gradient shard, launched after the op that writes it last.
   void square_on_device(ParamBlock block);
   /// Sums a gradient shard over the two pipeline ranks that hold its block.
   void sum_tied(ParamBlock block);
   void sum_ranges(ParamBlock block, const std::vector<shard::Range>& ranges, mesh::Group group);
-  /// Adds to the tokens of each expert what a stage of the block returned.
+  /// Adds a stage's tokens per expert to those of the block.
   void count_expert_tokens(Block block, const nn::Result& result);
-  /// Sums over the ranks what layers with experts counted.
+  /// Sums the counts of layers with experts over the ranks.
   void sum_experts();
   /// Steps the correction biases of this rank's routers by the loads of the global batch; masters follow in updates.
   void step_choice_biases();
   /// The forward of a whole stage.
   nn::Result forward_whole(const store::ActivationStore::Key& key, std::span<const at::Tensor> parameters,
                            at::Tensor hidden, nn::Mode mode, nn::Saved& saved);
-  /// The microbatch for a stage: where it routes with the correction bias of its router, if that has one, with what
-  /// each expert got, once that is known, the loads of sequences that several ranks divide, and which of their tokens
-  /// are here.
+  /// The microbatch for a stage: for a router with its correction bias, if it
+  /// has one, and in backward with the rows of each expert, the loads of
+  /// sequences that several ranks divide, and which of their tokens are here.
   [[nodiscard]] nn::Microbatch microbatch_for(const model::Stage& stage, Block block, Microbatch m);
   /// The correction bias of a router, where the step computes; on a GPU copied once a step.
   [[nodiscard]] at::Tensor choice_bias(ParamBlock block);
-  /// Adds to the loss of the step what a stage returned.
+  /// Adds a stage's result to the loss of the step.
   void add_loss(const nn::Result& result);
-  /// Adds to the loss of the step what a GPU has summed; waits for it.
+  /// Adds the loss summed on a GPU to the loss of the step; waits for it.
   void fetch_loss();
-  /// The gradients' squares on this rank, its cross-entropy and its z-loss; returns when the compute lane knows them.
+  /// The gradients' squares on this rank, its cross-entropy and its z-loss; returns when the compute lane has them.
   [[nodiscard]] std::array<double, 3> squares_and_losses();
   [[nodiscard]] optim::AdamWStep update_numbers() const;
   void update_on_device(ParamBlock block);
   void update_on_cpu(ParamBlock block, const optim::Team& team);
   /// to (+)= from, out of the GPU's memory into the host's, on the device-to-host lane.
   void offload_from_gpu(const at::Tensor& from, const at::Tensor& to, bool add);
-  /// A forward that is not of a training step has come to its end: `output` is what the head returned.
+  /// Ends a forward that is not of a training step: `output` is the head's result.
   void finish_head(Microbatch m, at::Tensor output);
-  /// The loss of an evaluation, once its last op knows it.
+  /// Finishes an evaluation's loss in its last op.
   void finish_evaluation(Microbatch m);
-  /// Keeps what a stage saved, charged to activations.
+  /// Stores the tensors that a stage saved, charged to activations.
   void keep(const store::ActivationStore::Key& key, std::vector<at::Tensor> tensors);
   [[nodiscard]] const optim::Team& team(bool on_host) const {
     return on_host && options_.lane_threads ? host_team_ : compute_team_;
@@ -192,7 +192,7 @@ class Verbs {
   [[nodiscard]] DType reduce_wire() const {
     return options_.reduce == config::Reduce::fp32 ? DType::fp32 : DType::bf16;
   }
-  /// The collectives of a group on a lane, for tensors in the memory that `tensor` lies in.
+  /// The collectives of a group on a lane, for tensors in the same memory as `tensor`.
   [[nodiscard]] comm::Collectives& link(mesh::Group group, schedule::Lane lane, const at::Tensor& tensor) const {
     return links_.at({group, lane, tensor.is_cpu() ? device::Space::host : device::Space::device});
   }
@@ -231,7 +231,7 @@ class Verbs {
   at::Tensor landing_;  ///< on a GPU: where gradients arrive in the host's memory that are added there
   StepState state_;
 
-  /// What the norm decided, and the numbers of the step: read by updates, which may run while the next step begins.
+  /// Decision of the norm and numbers of the step: read by updates, which may run while the next step begins.
   struct Decision {
     bool skipped = false;
     double lr = 0;

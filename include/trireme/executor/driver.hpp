@@ -15,17 +15,17 @@
 
 namespace trireme::executor {
 
-/// What a driver calls to get ops done, on the thread of their lane.
+/// Callbacks of a driver, on the thread of the op's lane.
 struct Runner {
-  /// Does `ops` of a step, which other lanes know as one.
+  /// Runs `ops` of a step, which count as one op for other lanes.
   std::function<void(std::span<const int> ops, std::int64_t step)> run;
-  /// The ops of the compute lane that `op` is handed over with, in order; null: by itself. Absent: every op is.
+  /// The ops of the compute lane that run together with `op`, in order; null: separately. Absent: every op is separate.
   std::function<const std::vector<int>*(int op, std::int64_t step)> together{};
-  /// A lane's own thread begins, before its first op.
+  /// A lane's thread begins, before its first op.
   std::function<void()> on_thread{};
-  /// A lane has done its last op of a step: before anything that waits for that op continues.
+  /// A lane has finished its last op of a step: called before dependent ops continue.
   std::function<void(schedule::Lane lane, std::int64_t step)> on_lane_end{};
-  /// An op threw, on the thread where it did.
+  /// An op threw an exception; called on its thread.
   std::function<void()> on_exception{};
 };
 
@@ -36,11 +36,11 @@ struct Idle {
   double pipeline = 0;     ///< messages between pipeline ranks
 };
 
-/// Whether the compute lane, when it waits before this op, or does it itself, waits for another pipeline rank.
+/// Whether a wait of the compute lane before this op (or running it inline) counts as waiting for a pipeline rank.
 [[nodiscard]] bool waits_for_pipeline(const schedule::Op& op);
 
-/// Drives the steps of a schedule: which op begins when, on which lane. Lanes are threads that wait as the needs say;
-/// the thread that calls `run` is the compute lane. Knows no tensor and no collective: the runner does the work.
+/// Drives the steps of a schedule: starts each op on its lane when its needs are met. Lanes are threads; the thread
+/// that calls `run` is the compute lane. Independent of tensors and collectives: the runner does the work.
 class Driver {
  public:
   /// lane_threads false: everything runs in the schedule's order on the calling thread. schedule outlives the driver.
@@ -50,7 +50,7 @@ class Driver {
   /// Runs step `step`: 0, 1, ... `last`: returns when all lanes have ended it; else they run ahead into the next step
   /// as far as their needs allow.
   Idle run(std::int64_t step, bool last);
-  /// Of the step that runs, so far. For the runner, on the compute lane.
+  /// Idle time of the current step so far. For the runner, on the compute lane.
   [[nodiscard]] const Idle& idle() const { return idle_; }
   /// Waits until these ops of the step have ended. ops: lives as long as the driver.
   void finish(std::int64_t step, const std::vector<int>& ops) { progress_.drain(step, ops); }
@@ -67,7 +67,7 @@ class Driver {
   Idle idle_;
   Runner runner_;
   Progress progress_;
-  std::vector<std::jthread> lanes_;  ///< last: they end before what they use
+  std::vector<std::jthread> lanes_;  ///< last: they end before the members that they use
 };
 
 }  // namespace trireme::executor

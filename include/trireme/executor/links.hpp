@@ -21,13 +21,13 @@ struct Link {
   friend auto operator<=>(const Link&, const Link&) = default;
 };
 
-/// What decides which links a run has.
+/// Settings that determine the links of a run.
 struct LinkOptions {
   mesh::Mesh mesh;
   int shard_group = 1;             ///< ranks that keep a copy of the parameters between them
   int tensor_group = 1;            ///< ranks that share key and value heads
   bool tied = false;               ///< the first and the last pipeline rank hold the same embedding
-  bool expert_blocks = false;      ///< experts are parameter blocks of their own
+  bool expert_blocks = false;      ///< experts are separate parameter blocks
   bool sums_loads = false;         ///< routers read loads of sequences that several ranks divide
   bool gradients_on_host = false;  ///< of tensors on a GPU: those of the host are reduced there
   [[nodiscard]] int ranks(mesh::Group group) const;
@@ -37,19 +37,19 @@ struct LinkOptions {
 /// every run has: shard and dp.
 [[nodiscard]] std::vector<Link> links_of(const LinkOptions& options);
 
-/// The collectives that the ops of a schedule use, each on a communicator of its own.
+/// The collectives that the ops of a schedule use, each on a separate communicator.
 class Links {
  public:
   /// collectives: outlive the links.
   void add(const Link& link, comm::Collectives& collectives) { table_.insert_or_assign(link, &collectives); }
 
-  /// The collectives of a link; null where the run has none.
+  /// The collectives of a link; null if the run has none.
   [[nodiscard]] comm::Collectives* find(const Link& link) const {
     const auto found = table_.find(link);
     return found == table_.end() ? nullptr : found->second;
   }
-  /// The collectives of a link. Where the host's memory has none of its own (on CPUs), the same for both. Throws
-  /// BugError where there are none.
+  /// The collectives of a link. Without separate ones for host memory (on CPUs), those of the device. Throws BugError
+  /// if there are none.
   [[nodiscard]] comm::Collectives& at(const Link& link) const;
 
  private:

@@ -13,7 +13,7 @@
 
 namespace trireme::executor {
 
-/// What one stage of a compute op works on: views into ring buffers, worked out once.
+/// Operands of one stage of a compute op: views into ring buffers, resolved once.
 struct StageOperands {
   Stage stage;
   model::StageKind kind;
@@ -21,10 +21,10 @@ struct StageOperands {
   std::vector<nn::Grad> gradients;     ///< the same, backward only
 };
 
-/// What one op of a schedule works on, its slots resolved to memory.
+/// Operands of one op of a schedule, with its slots resolved to memory.
 struct Operands {
   std::vector<StageOperands> stages{};    ///< of an op that computes, in the order they run
-  std::optional<schedule::Slot> freed{};  ///< by a Reshard, where its block lay in one
+  std::optional<schedule::Slot> freed{};  ///< by a Reshard, if its block was in a slot
   bool weights_wait = false;              ///< of a Backward's input: other backwards run before that of its weights
 };
 using Program = std::vector<Operands>;  ///< by op

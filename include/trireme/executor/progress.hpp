@@ -12,20 +12,20 @@
 
 namespace trireme::executor {
 
-/// How far every op of a cyclic schedule has come, over all lanes of this rank, and who waits for whom. Without a lock:
-/// a lane that has ended an op wakes the lanes that can continue now, no others, and finds out whether it can continue
-/// itself without meeting them. Where lanes share a core, one that had to sleep for that would come back a time slice
-/// later.
+/// Progress of every op of a cyclic schedule on all lanes of this rank, and the
+/// waiting lanes. Lock-free: a lane that has finished an op wakes only the lanes
+/// that can continue, and checks its own needs without synchronizing with them.
+/// A lane that slept for that on a shared core would return a time slice later.
 class Progress {
  public:
   Progress(const schedule::Schedule& schedule, const std::vector<schedule::Need>& needs);
 
-  /// Waits until op `op` may run in step `step`: its step is open and all it needs has ended. False when asked to stop
-  /// instead. One thread at a time for the ops of a lane.
+  /// Waits until op `op` may run in step `step`: its step is open and all its needs have ended. False if a stop was
+  /// requested instead. One thread at a time for the ops of a lane.
   [[nodiscard]] bool wait(int op, std::int64_t step, const std::stop_token& stop);
   /// Whether `wait` would return at once.
   [[nodiscard]] bool ready(int op, std::int64_t step) const;
-  /// Says that op `op` of step `step` has ended.
+  /// Records that op `op` of step `step` has ended.
   void done(int op, std::int64_t step);
 
   /// Opens all steps up to `step`: lanes may run ahead into it as far as their needs allow.
@@ -36,8 +36,8 @@ class Progress {
   void drain(std::int64_t step, const std::vector<int>& ops);
 
  private:
-  /// A thread that sleeps until `turn` moves. What it waits for is said before it looks for the last time, and read by
-  /// others after they have said what ended: one of the two sees the other.
+  /// A thread that sleeps until `turn` changes. It publishes its op before it checks for the last time, and others
+  /// publish the end of an op before they read it: one of the two sees the other.
   struct Waiter {
     std::atomic<int> op{-1};  ///< -1: none
     std::atomic<std::int64_t> step{-1};
@@ -54,7 +54,7 @@ class Progress {
   std::array<Waiter, schedule::lanes> waiters_;  ///< by lane
   std::vector<int> all_;
   Waiter drainer_;
-  std::atomic<const std::vector<int>*> drained_ops_{&all_};  ///< said before drainer_.step
+  std::atomic<const std::vector<int>*> drained_ops_{&all_};  ///< stored before drainer_.step
 };
 
 }  // namespace trireme::executor

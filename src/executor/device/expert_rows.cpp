@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows of tokens between the GPUs of expert ranks. A rank's rows are sorted by expert, so that those for a rank lie
-// side by side and are sent from where they are; those that arrive lie by rank and are put in the order of experts.
+// Rows of tokens between the GPUs of expert ranks. A rank's rows are sorted by expert, so that those for a rank are
+// contiguous and are sent without a copy; received rows are in rank order and are sorted by expert.
 #include "executor/expert_rows.hpp"
 
 #include <ATen/TensorOperators.h>
@@ -12,8 +12,8 @@
 namespace trireme::executor {
 namespace {
 
-/// What every rank has for every one of this rank's experts, as segments of rows: where each begins among rows by rank
-/// and expert, and among rows by expert and rank.
+/// Rows of every rank for every one of this rank's experts, as segments: their begins among rows sorted by rank and
+/// expert, and among rows sorted by expert and rank.
 struct Segments {
   std::vector<std::int64_t> by_rank, by_expert;
 };
@@ -46,7 +46,7 @@ std::vector<std::int64_t> times(std::vector<std::int64_t> counts, std::int64_t w
 
 DType type_of(const at::Tensor& tensor) { return tensor.scalar_type() == at::kFloat ? DType::fp32 : DType::bf16; }
 
-/// One exchange of rows, and one of weights where there are any.
+/// One exchange of rows, and one of weights if there are any.
 void exchange(comm::Collectives& experts, const RowsAndWeights& mine, const std::vector<std::int64_t>& to,
               const RowsAndWeights& theirs, const std::vector<std::int64_t>& from) {
   const std::int64_t width = mine.rows.size(1);
@@ -75,7 +75,7 @@ void exchange_counts_on_device(comm::Collectives& experts, kernels::ExpertRows& 
   const auto ranks = static_cast<std::size_t>(experts.size());
   const at::Tensor& begin = mine.begin_on_device;
   const std::int64_t count = begin.numel() - 1, held = count / experts.size();
-  const at::Tensor all = at::empty({3, count}, begin.options());  // this rank's, what it sends, what it receives
+  const at::Tensor all = at::empty({3, count}, begin.options());  // this rank's, sent, received
   at::Tensor of_mine = all[0], send = all[1], receive = all[2];
   of_mine.copy_(begin.narrow(0, 1, count) - begin.narrow(0, 0, count));
   send.copy_(of_mine);
