@@ -65,7 +65,7 @@ bool HfDirectory::tied_head_equals_embedding(std::string_view embedding_name) co
   return true;
 }
 
-/// Throws CheckpointError where a program that wrapped the model has put its prefix before all names.
+/// Throws CheckpointError if a program that wrapped the model has put its prefix before all names.
 void HfDirectory::refuse_wrapped_names(std::string_view embedding) const {
   constexpr auto wrappers =
       std::to_array<std::pair<std::string_view, std::string_view>>({{"_orig_mod.", "torch.compile"},

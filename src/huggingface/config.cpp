@@ -89,8 +89,8 @@ void refuse_unhonoured(const JsonObject& config, const model::Architecture& a) {
   if (!plain) config.unexpected("layer_types", "full_attention only");
 }
 
-/// Keys of config.json that no family reads and that do not concern the model's values either: what is special about a
-/// model of another type.
+/// Keys of config.json that no family reads and that are no
+/// bookkeeping keys: properties of a model of another type.
 std::vector<std::string> not_understood(const json& config) {
   constexpr std::size_t most_listed = 20;
   constexpr std::string_view read_by_all[] = {
@@ -228,7 +228,7 @@ std::vector<std::int64_t> token_ids(const JsonObject& config, const std::string&
   const json* value = config.find(key);
   if (value == nullptr) return {};
   if (!value->is_array()) {
-    const auto id = config.integer(key, -1);  // -1 stands for none in some exports
+    const auto id = config.integer(key, -1);  // -1 means none in some exports
     return id && *id >= 0 ? std::vector{*id} : std::vector<std::int64_t>{};
   }
   std::vector<std::int64_t> ids;
@@ -241,7 +241,7 @@ std::vector<std::int64_t> token_ids(const JsonObject& config, const std::string&
 
 namespace {
 
-/// The contents of a family's config.json, or the text part of one. where: what precedes its keys in messages.
+/// Reads a family's config.json, or the text part of one. where: prefix of its keys in messages.
 HfConfig read_text_config(const json& parsed, const std::string& where, Mistakes& mistakes) {
   const JsonObject config(parsed, where, mistakes);
   const model::Architecture* known = architecture_of(config, parsed, mistakes);
@@ -278,7 +278,7 @@ std::string bookkeeping_of(const std::string& table) {
   return kept.dump();
 }
 
-/// The classes of multimodal models take the head without what the text model's own class does behind it.
+/// The classes of multimodal models use the head without the scaling that the text model's own class applies after it.
 void refuse_unapplied(const config::Model& model, const model::Multimodal& multimodal, const std::string& where,
                       Mistakes& mistakes) {
   const auto refuse = [&](std::string_view key, double value, double off) {

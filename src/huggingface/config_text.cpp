@@ -36,8 +36,8 @@ void repeat_kept(ordered_json& table, const std::string& kept) {
     if (!table.contains(key) && std::ranges::find(about_files, key) == about_files.end()) table[key] = value;
 }
 
-/// longest: max_position_embeddings, from which readers take longrope's factor where it `follows`. beside: the original
-/// length is a key next to the table.
+/// longest: max_position_embeddings, from which readers compute longrope's factor if it `follows`. The flag adds the
+/// original length as a key next to the table.
 ordered_json rope_scaling(const std::optional<config::RopeScaling>& scaling, std::int64_t longest, bool beside,
                           bool scales_queries) {
   if (!scaling) return nullptr;
@@ -74,7 +74,7 @@ ordered_json rope_scaling(const std::optional<config::RopeScaling>& scaling, std
 
 namespace {
 
-/// A row's value; zeros that stand for what follows from other keys are written as that.
+/// A row's value; zeros that are derived from other keys are written as that value.
 ordered_json value_of(const model::KeyRow& row, const model::Model& model) {
   using M = config::Model;
   const M& config = model.config;

@@ -58,7 +58,7 @@ std::map<std::string, std::string> read_weight_map(const std::string& file) {
 
 namespace {
 
-/// Whether the weight files hold a head; false where there are none.
+/// Whether the weight files hold a head; false if there are none.
 bool holds_head(const std::string& directory) {
   const auto is_head = [](const auto& entry) { return entry.first.ends_with("lm_head.weight"); };
   if (exists(in(directory, single_name)))

@@ -20,7 +20,7 @@ class ExportDirectory {
   ExportDirectory& operator=(const ExportDirectory&) = delete;
   ~ExportDirectory();
 
-  /// Where to write the file that will be `name`.
+  /// Temporary path of the file that will be `name`.
   [[nodiscard]] std::string file(const std::string& name) const { return (partial_ / name).string(); }
   /// Replaces the former directory, which stayed there until then: the two are exchanged in one step where
   /// the file system can (renameat2 with RENAME_EXCHANGE). Throws WriteError.
@@ -33,7 +33,7 @@ class ExportDirectory {
 
   std::filesystem::path final_;
   std::filesystem::path partial_;
-  std::filesystem::path old_;  ///< what is replaced, where the two cannot be exchanged
+  std::filesystem::path old_;  ///< the replaced directory, if the two cannot be exchanged
   int lock_ = -1;
   bool published_ = false;
 };

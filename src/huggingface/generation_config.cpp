@@ -42,7 +42,7 @@ ordered_json value_of(const Ids& ids) {
   return ids.size() == 1 ? ordered_json(ids.front()) : ordered_json(ids);
 }
 
-/// eos_token_id of one file: as `given` there, behind the tokens that no given file lists. Nothing where there are
+/// eos_token_id of one file: as `given` there, after the tokens that no given file lists. Nothing if there are
 /// none.
 void write_ends(ordered_json& table, const HfWriteOptions& options, const json& given) {
   Ids known = ids_in(kept_table(options.kept), eos);

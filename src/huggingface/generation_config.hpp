@@ -14,9 +14,9 @@ namespace trireme::huggingface {
 /// Token ids at which generation stops: a number or a list. A negative number is none, as in some exports.
 [[nodiscard]] std::vector<std::int64_t> token_ids(const JsonObject& config, const std::string& key);
 
-/// Adds the end tokens of generation_config.json to those of config.json; `read.kept_generation` becomes its text.
-/// file: stands for it in messages. Throws CheckpointError when it is no table, or holds no token ids where they should
-/// be.
+/// Adds the end tokens of generation_config.json to those of config.json; sets
+/// `read.kept_generation` to its text. file: its name in messages. Throws
+/// CheckpointError when it is no table, or holds no token ids where required.
 void add_generation_config(std::string_view text, const std::string& file, HfConfig& read);
 
 /// Puts bos_token_id and eos_token_id of `options` into the tables of both files: as given where they were, with the

@@ -13,8 +13,8 @@
 
 namespace trireme::huggingface {
 
-/// Reads typed values out of one JSON object and collects what is wrong. A null counts as absent, as in Python. It
-/// records the keys that were read.
+/// Reads typed values of one JSON object and collects mistakes. A null counts as absent, as in Python. It records the
+/// keys that were read.
 class JsonObject {
  public:
   /// `where` precedes the key in messages: "" or "rope_scaling.". `object` must outlive this.

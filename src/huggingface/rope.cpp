@@ -43,7 +43,7 @@ std::vector<double> factors(const JsonObject& table, const std::string& key) {
   return list;
 }
 
-/// A table with what surrounds it.
+/// A table with its position.
 struct TablePlace {
   const JsonObject& config;
   const json& values;

@@ -12,7 +12,7 @@ namespace trireme::huggingface {
 /// Rotary position embedding as config.json describes it.
 struct Rope {
   double theta = 10000.0;
-  double local_theta = 0;           ///< of layers with a window where they have their own; 0: none
+  double local_theta = 0;           ///< of layers with a window if they have their own; 0: none
   std::optional<double> partial{};  ///< partial_rotary_factor in its tables
   std::optional<config::RopeScaling> scaling;
   std::vector<std::string> unread;  ///< keys of its tables, with their values, that nothing here follows

@@ -57,7 +57,7 @@ void read_windows(const JsonObject& config, const model::Architecture& a, config
     model.sliding_window = window;
     return;
   }
-  if (!a.full_every_key.empty()) (void)config.find(std::string(a.full_every_key));  // layer_types goes before it
+  if (!a.full_every_key.empty()) (void)config.find(std::string(a.full_every_key));  // layer_types overrides it
   const std::optional<Types> listed = listed_types(config, model.layers);
   if (!listed && window == 0) return;
   if (!listed && a.lists_windows && !config.has("layer_types"))

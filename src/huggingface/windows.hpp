@@ -8,8 +8,8 @@
 
 namespace trireme::huggingface {
 
-/// Reads what differs from layer to layer: the window of attention and the layers that have it, in the keys of `a`.
-/// Throws nothing: mistakes are collected.
+/// Reads the settings that differ from layer to layer: the window of attention and the layers that have it, in the keys
+/// of `a`. Throws nothing: mistakes are collected.
 void read_windows(const JsonObject& config, const model::Architecture& a, config::Model& model);
 
 /// no_rope_layers: 1 for a layer with RoPE, 0 for one without; every n-th layer has none, or all have it.
@@ -18,7 +18,7 @@ void read_no_rope_layers(const JsonObject& config, config::Model& model);
 /// mlp_only_layers: the first layers, whose MLP is not replaced by experts. decoder_sparse_step: 1.
 void read_dense_layers(const JsonObject& config, config::Model& model);
 
-/// Writes all of them.
+/// Writes these keys.
 void write_windows(const model::Architecture& a, const config::Model& given, nlohmann::ordered_json& table);
 
 }  // namespace trireme::huggingface

@@ -30,13 +30,13 @@ std::vector<WeightFile> split_into_files(const model::Model& model, const HfWrit
     for (int i = 0; i < static_cast<int>(block.parameters.size()); ++i) {
       const model::Parameter& parameter = block.parameters[static_cast<std::size_t>(i)];
       const model::ParamRef ref{.block = {b}, .index = i};
-      if (parameter.rows_before > 0) {  // behind those of the same tensor
+      if (parameter.rows_before > 0) {  // after those of the same tensor
         parts.back().parameters.push_back(ref);
         continue;
       }
       const TensorSpec tensor{.name = tensor_in_files(parameter),
                               .shape = shape_in_files(parameter),
-                              // Its steps would vanish in bf16: classes of transformers keep it as it is, too.
+                              // Its steps would vanish in bf16: classes of transformers keep it in fp32, too.
                               .dtype = parameter.role == model::Role::router_bias ? DType::fp32 : options.dtype};
       const std::int64_t bytes = tensor.elements() * size_of(tensor.dtype);
       if (parts.back().bytes > 0 && parts.back().bytes + bytes > options.most_file_bytes.value) parts.emplace_back();

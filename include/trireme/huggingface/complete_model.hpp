@@ -11,7 +11,7 @@ namespace trireme::huggingface {
 /// True unless `model.from` is a checkpoint, whose sizes only the checkpoint layer reads.
 [[nodiscard]] bool completes(const config::RunConfig& config);
 
-/// The run file's model with every size known: from the config.json of `model.from` where it is given. Throws
+/// The run file's model with every size known: from the config.json of `model.from` if it is given. Throws
 /// ConfigError or CheckpointError.
 [[nodiscard]] config::RunConfig complete_model(config::RunConfig config);
 

@@ -26,20 +26,20 @@ struct HfConfig {
   std::int64_t max_position_embeddings = 0;  ///< 0: not given
   std::optional<std::int64_t> bos_token_id;
   std::vector<std::int64_t> eos_token_ids;  ///< empty: not given
-  /// Keys with their values ("rope_scaling.alpha = 8") that nothing here follows and that may change what the model
-  /// computes; sorted, those of RoPE first. A user is to be warned of them.
+  /// Unsupported keys that may change the model's results, with their values ("rope_scaling.alpha = 8"); sorted, those
+  /// of RoPE first. The caller should warn of them.
   std::vector<std::string> unread_keys;
-  /// Keys of config.json, and all of generation_config.json ("" where there is none), that training leaves as they are:
+  /// Keys of config.json, and all of generation_config.json ("" if there is none), that training leaves as they are:
   /// JSON tables that an export repeats.
   std::string kept, kept_generation;
   const model::Multimodal* multimodal = nullptr;  ///< whose text part this is; null: none's
   bool tied_unsaid = false;  ///< of a text part: no table has tie_word_embeddings, files that hold a head are not tied
 };
 
-/// Reads config.json of transformers 4 (rope_theta, rope_scaling) or 5 (rope_parameters); `file` stands for it in
-/// messages. Of a multimodal model it reads the text part. Throws CheckpointError listing everything that is missing or
-/// that Trireme does not honour: another model_type or hidden_act, biases, sliding windows, query/key norms, softcaps,
-/// dropout, quantization, RoPE types other than default and llama3.
+/// Reads config.json of transformers 4 (rope_theta, rope_scaling) or 5 (rope_parameters); `file` is its name in
+/// messages. Reads the text part of a multimodal model. Throws CheckpointError with all missing and unsupported keys:
+/// another model_type or hidden_act, biases, sliding windows, query/key norms, softcaps, dropout, quantization, RoPE
+/// types other than default and llama3.
 [[nodiscard]] HfConfig parse_hf_config(std::string_view text, const std::string& file);
 
 /// The config.json of a directory, and its generation_config.json, whose eos_token_id are added to those of
@@ -56,13 +56,13 @@ void warn_of_unread_keys(const HfConfig& config, const std::string& directory);
 /// A Hugging Face directory open for reading. Not collective: every rank may open it and read its own slices.
 class HfDirectory {
  public:
-  /// Reads config.json and the headers of all weight files. model.safetensors goes before model.safetensors.index.json,
-  /// as in transformers. Throws CheckpointError.
+  /// Reads config.json and the headers of all weight files. model.safetensors takes precedence over
+  /// model.safetensors.index.json, as in transformers. Throws CheckpointError.
   [[nodiscard]] static HfDirectory open(const std::string& directory);
 
   [[nodiscard]] const std::string& path() const { return path_; }
   [[nodiscard]] const HfConfig& config() const { return config_; }
-  /// Paths of config.json, the index where there is one, and the weight files.
+  /// Paths of config.json, the index if there is one, and the weight files.
   [[nodiscard]] std::vector<std::string> files() const;
   /// Names of all tensors in the weight files; of a multimodal model those of the text part, as a text model has them.
   [[nodiscard]] std::vector<std::string> names() const;
@@ -79,8 +79,8 @@ class HfDirectory {
 
   /// Reads `elements` (row-major) of the tensor `name` into `values`, of the same size. Throws CheckpointError.
   void read_slice(std::string_view name, shard::Range elements, std::span<float> values) const;
-  /// Reads `elements` of the whole parameter, row-major in its own full shape, whatever its name and its order in the
-  /// files.
+  /// Reads `elements` of the whole parameter, row-major in
+  /// its full shape, for any name and order in the files.
   void read_slice(const model::Parameter& parameter, shard::Range elements, std::span<float> values) const;
 
  private:
@@ -96,7 +96,7 @@ class HfDirectory {
   /// belong to neither, and for two of one name.
   void keep_text_part();
 
-  /// Where a tensor lies.
+  /// Location of a tensor.
   struct Place {
     std::size_t file = 0;  ///< index in files_
     std::string name;      ///< in the file
@@ -109,10 +109,10 @@ class HfDirectory {
   Bytes bytes_aside_;
 };
 
-/// The run file's model completed from the weights that it starts from. A value of the run file that is 0 (sizes),
-/// absent (rope_scaling) or at its default (norm_eps, rope_theta, tie_embeddings) counts as not given. What concerns
-/// initialisation and `from` stay the run file's. Throws ConfigError listing every value that both give and that
-/// differs.
+/// The run file's model completed from the weights that it starts from. A value of
+/// the run file that is 0 (sizes), absent (rope_scaling) or at its default (norm_eps,
+/// rope_theta, tie_embeddings) counts as unset. Initialisation and `from` are the run
+/// file's. Throws ConfigError with every value that is set in both and differs.
 [[nodiscard]] config::Model merge_model_config(const config::Model& from_file, const config::Model& from_hf);
 
 /// The tensor in which files hold a parameter, maybe with others, and its shape.
@@ -134,7 +134,7 @@ struct HfWriteOptions {
   std::map<std::string, std::string> tokenizer_files;  ///< written with the weights: text by name
 };
 
-/// Gives all elements of a parameter; they are used before the next call.
+/// Returns all elements of a parameter, valid until the next call.
 using ParameterProvider = std::function<std::span<const float>(model::ParamRef)>;
 
 /// Throws CheckpointError unless `write_huggingface` may write to `directory`: it does not exist, or is empty, or

@@ -46,8 +46,8 @@ class SafetensorsFile {
   [[nodiscard]] const TensorTable& tensors() const { return tensors_; }
 
   /// Reads `elements` (row-major, any range within the tensor) of tensor `name` into `values`, of the same size, from
-  /// F32, BF16 or F16. Only the asked bytes are read. Throws CheckpointError when there is no such tensor, or it has
-  /// another dtype, or the file cannot be read.
+  /// F32, BF16 or F16. Reads only these bytes. Throws CheckpointError when there is no such tensor, or it has another
+  /// dtype, or the file cannot be read.
   void read_fp32(std::string_view name, shard::Range elements, std::span<float> values) const;
 
  private:
@@ -67,16 +67,16 @@ struct TensorSpec {
 };
 
 /// Writes a safetensors file front to back: tensors are declared first, then their values appended in the same order,
-/// in pieces of any size. The file appears under its name when `finish` has flushed it to disk; until then, and when it
-/// is destroyed before, there is only `<path>.partial`, which goes away.
+/// in pieces of any size. The file appears under its name when `finish` has flushed it to disk; before, there is only
+/// `<path>.partial`, which the destructor removes.
 class SafetensorsWriter {
  public:
-  /// fp32 tensors must not follow a bf16 tensor of odd size (they would lie misaligned). Throws WriteError.
+  /// fp32 tensors must not follow a bf16 tensor of odd size (they would be misaligned). Throws WriteError.
   SafetensorsWriter(std::string path, std::vector<TensorSpec> tensors);
   /// Appends values, rounded to nearest even where the tensor is bf16. May reach over several tensors. Throws
   /// WriteError.
   void append(std::span<const float> values);
-  /// Flushes to disk and gives the file its name; every declared value must have been appended. Throws WriteError.
+  /// Flushes to disk and renames the file; every declared value must have been appended. Throws WriteError.
   void finish();
 
  private:
@@ -95,7 +95,7 @@ class SafetensorsWriter {
   std::string path_;
   std::vector<TensorSpec> tensors_;
   std::size_t current_ = 0;   ///< tensor that the next value belongs to
-  std::int64_t written_ = 0;  ///< elements of it that are written
+  std::int64_t written_ = 0;  ///< elements of the current tensor written so far
   Partial partial_;
   io::File file_;
 };
