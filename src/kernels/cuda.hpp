@@ -12,10 +12,10 @@
 #include "trireme/kernels/rms_norm.hpp"
 #include "trireme/kernels/rope.hpp"
 
-/// The twins of the kernels for tensors on a CUDA device: the same contracts. They run on the calling thread's current
-/// stream (c10::cuda) and return at once; workspace comes from the caching allocator. The functions in
-/// trireme::kernels call them where their first tensor is on a device; tests call both. A build without
-/// CUDA has no_cuda.cpp in their place, where each throws BugError.
+/// The kernels for tensors on a CUDA device, with the same contracts. They run on the calling thread's current stream
+/// (c10::cuda) and return at once; workspace is from the caching allocator. The functions in trireme::kernels call them
+/// if their first tensor is on a device; tests call both. A build without CUDA has no_cuda.cpp instead, where each
+/// throws BugError.
 namespace trireme::kernels::cuda {
 
 void rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps, const at::Tensor& y, const at::Tensor& rstd,
@@ -26,7 +26,7 @@ void rms_norm_again(const at::Tensor& x, const at::Tensor& weight, const at::Ten
 void rms_norm_backward(const at::Tensor& d_y, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& rstd,
                        const at::Tensor& d_residual, const at::Tensor& d_x, const Grad& d_weight, float offset = 0);
 
-/// False where heads are not whole packs of 16 bytes, up to 32 of them: nothing was done.
+/// False, without computing, unless heads are whole packs of 16 bytes, up to 32 of them.
 [[nodiscard]] bool rms_norm_heads(const at::Tensor& x, const HeadNorms& norms, double eps, const at::Tensor& y,
                                   const at::Tensor& rstd, bool again);
 [[nodiscard]] bool rms_norm_heads_backward(const at::Tensor& d_y, const at::Tensor& x, const HeadNorms& norms,
@@ -41,7 +41,7 @@ void layer_norm_backward(const at::Tensor& d_y, const at::Tensor& x, const at::T
                          const at::Tensor& statistics, const at::Tensor& d_residual, const at::Tensor& d_x,
                          const Grad& d_weight, const Grad& d_bias);
 
-/// The table lies on the device of x.
+/// The table is on the device of x.
 void rotate(const at::Tensor& x, const RopeTable& table, std::int64_t seq_len, Rotation direction);
 
 void swiglu(const at::Tensor& gate_up, const at::Tensor& out);

@@ -17,7 +17,7 @@ namespace trireme::kernels::cuda {
                                         const model::Experts& router);
 [[nodiscard]] at::Tensor sequence_loads(const at::Tensor& experts, const Sequences& of, std::int64_t count,
                                         std::int64_t all_experts);
-/// Returns the losses, balance and z, as [2] fp64 on the device; undefined where both scales are 0.
+/// Returns the losses, balance and z, as [2] fp64 on the device; undefined if both scales are 0.
 [[nodiscard]] at::Tensor router_backward(const at::Tensor& d_weights, const at::Tensor& logits,
                                          const at::Tensor& experts, const Sequences& sequences,
                                          const model::Experts& router, RouterScales scales, const at::Tensor& d_logits);
@@ -31,8 +31,8 @@ void weight_gradients(const at::Tensor& d_scaled, const at::Tensor& values, cons
 void move_segments(const at::Tensor& from, std::span<const std::int64_t> from_begin,
                    std::span<const std::int64_t> to_begin, const at::Tensor& to);
 
-/// Whether libtorch has a grouped product of bf16 for this device that does not ask the host: from compute capability
-/// 9.0 on. Elsewhere it copies the groups to the host and waits.
+/// Whether libtorch has a grouped product of bf16 for this device without a host synchronization: from compute
+/// capability 9.0 on. On other devices it copies the groups to the host and waits.
 [[nodiscard]] bool multiplies_in_groups();
 [[nodiscard]] at::Tensor grouped_product(const at::Tensor& x, const at::Tensor& matrices,
                                          std::span<const std::int64_t> begin);

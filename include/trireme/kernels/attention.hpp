@@ -17,7 +17,7 @@ struct AttentionShape {
   std::int64_t window = 0;  ///< keys that a query sees, its own included; 0: all before it
   double scale = 0;         ///< of q k^T; 0: head_dim^-1/2
   double softcap = 0;       ///< a scaled score s becomes softcap tanh(s / softcap); 0: it stays
-  /// Queries of a sequence are two runs of so many of its tokens, which begin at `run_begin` (context parallelism). 0:
+  /// Length of each of the two runs of queries of a sequence, which begin at `run_begin` (context parallelism). 0:
   /// every token is a query.
   std::int64_t run = 0;
   std::array<std::int64_t, 2> run_begin{};
@@ -34,9 +34,9 @@ struct AttentionShape {
 // All fp32 or all bf16; rows may be apart. q, out: [B*Q, heads * head_dim]; k, v: [B*T, kv_heads * head_dim];
 // logsumexp: [B, heads, Q] fp32; Q: queries() of each sequence of T tokens.
 //
-// document_begin: int32 [B*Q] on the host, wherever the rest lies: where in its row the document of each query begins.
-// A token sees those of its document only, as if every document were a sequence of its own; what lies in other
-// documents or before the window is not computed, block by block. Undefined: rows are one document.
+// document_begin: int32 [B*Q], always in host memory: index in its row of the first token of each query's document.
+// A token attends to its document only, as if every document were a separate sequence; keys of other
+// documents or before the window are skipped, block by block. Undefined: rows are one document.
 
 /// Writes out and logsumexp.
 void causal_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionShape& shape,
@@ -56,8 +56,8 @@ struct Rotated {
   [[nodiscard]] bool any() const { return keys.cos.defined(); }
 };
 
-/// Writes d_q, d_k and d_v, shaped as q, k and v: with `rotated` the gradients by what q and k were before, where every
-/// token is a query.
+/// Writes d_q, d_k and d_v, shaped as q, k and v. `rotated`: computes the gradients of q and k before RoPE; requires
+/// that every token is a query.
 void causal_attention_backward(const at::Tensor& d_out, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                const at::Tensor& out, const at::Tensor& logsumexp, const AttentionShape& shape,
                                const at::Tensor& d_q, const at::Tensor& d_k, const at::Tensor& d_v,

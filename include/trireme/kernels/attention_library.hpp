@@ -13,22 +13,22 @@
 namespace trireme::kernels {
 
 /// flash, cudnn: libtorch's kernels, for bf16 and heads of a multiple of 8 up to 256 elements. dense: blocks of scores
-/// in fp32 by plain matrix products, for every type and size, slowly; what the other two are checked against.
+/// in fp32 by plain matrix products, slow, for every type and size; the reference for the other two.
 enum class AttentionLibrary : std::uint8_t { dense, flash, cudnn };
 
 struct NamedAttention {
   AttentionLibrary library;
   std::string_view name;
 };
-/// Every library, as it is written in texts.
+/// All libraries with their names in texts.
 inline constexpr std::array<NamedAttention, 3> attention_libraries{
     {{AttentionLibrary::dense, "dense"}, {AttentionLibrary::flash, "flash"}, {AttentionLibrary::cudnn, "cudnn"}}};
 [[nodiscard]] std::string_view to_text(AttentionLibrary library);
-/// Throws ConfigError saying what is allowed.
+/// Throws ConfigError with the allowed names.
 [[nodiscard]] AttentionLibrary parse_attention_library(std::string_view text);
 
-/// Selects `library`, flash until it is called; dense runs the shapes that it does not support.
-/// Saved values (log-sum-exp) are the same in all of them. Not while another thread computes.
+/// Selects `library`, by default flash; dense is used for unsupported shapes. Saved values (log-sum-exp) are the same
+/// in all of them. Not while another thread computes.
 void set_attention_library(AttentionLibrary library);
 [[nodiscard]] AttentionLibrary attention_library();
 /// Whether set_attention_library was called.
@@ -46,7 +46,7 @@ void set_deterministic();
 
 namespace cuda {
 
-/// causal_attention and its backward by a given library. Throws where it cannot run. Documents are computed one by one,
+/// causal_attention and its backward by a given library. Throws if it cannot run. Documents are computed one by one,
 /// by flash where the library is cuDNN, and so are windows.
 void causal_attention(AttentionLibrary library, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                       const AttentionShape& shape, const at::Tensor& out, const at::Tensor& logsumexp,

@@ -7,7 +7,7 @@
 
 namespace trireme::kernels {
 
-/// y[n] += bias. y: [N, M]; bias: [M]; fp32 or bf16 alike, rows of y may be apart.
+/// y[n] += bias. y: [N, M]; bias: [M]; both fp32 or both bf16; rows of y may be apart.
 void add_bias(const at::Tensor& y, const at::Tensor& bias);
 
 /// Writes or adds the sum of the rows of d_y [N, M], in fixed chunks: the same bits on any number of threads.

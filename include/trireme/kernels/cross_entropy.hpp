@@ -7,7 +7,7 @@
 
 namespace trireme::kernels {
 
-// Softmax cross-entropy of rows of logits [N, vocab] (fp32 or bf16; fp32 inside), targets [N] int32, -1 where not
+// Softmax cross-entropy of rows of logits [N, vocab] (fp32 or bf16; fp32 inside), targets [N] int32, -1 if not
 // counted. Log-sum-exp around the row's maximum; losses are summed in fp64 in a fixed order (on the host that of the
 // rows). Throws BugError for a target outside the vocabulary; on a device that stops the kernel instead.
 

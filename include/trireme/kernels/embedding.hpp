@@ -12,7 +12,7 @@ namespace trireme::kernels {
 void embedding_gather(const at::Tensor& ids, const at::Tensor& table, const at::Tensor& out);
 
 /// Adds d_out[n] (fp32 or bf16) to row ids[n] of the gradient; the whole gradient is zeroed first unless it
-/// accumulates. Rows of one id are added in the order of n whatever the number of threads: no atomics.
+/// accumulates. Rows of one id are added in the order of n for any number of threads: no atomics.
 void embedding_scatter_add(const at::Tensor& ids, const at::Tensor& d_out, const Grad& d_table);
 
 }  // namespace trireme::kernels

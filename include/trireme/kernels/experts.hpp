@@ -11,16 +11,16 @@
 
 #include "trireme/model/decoder.hpp"
 
-/// Mixtures of experts: which experts compute a token, and the rows of their inputs. N tokens, E experts, k
-/// of them for each token, R = N k rows.
+/// Mixtures of experts: the choice of a token's experts, and the rows of their inputs. N tokens, E experts, k experts
+/// per token, R = N k rows.
 namespace trireme::kernels {
 
 /// Capacity of routers on GPUs.
 constexpr std::int64_t most_experts_on_gpu = 1024;
 
-/// The experts of each token: those of the largest scores, of equal ones the lower experts, in ascending order of the
-/// experts. With `bias` [E] (fp32; undefined: none) what is compared is the score plus that; of several groups only the
-/// best are compared, by the sum of their two largest (DeepSeek-V3 2024). logits: fp32 [N, E]. Returns int32 [N, k].
+/// The experts of each token: those with the largest scores, of equal ones the lower experts, in ascending order. With
+/// `bias` [E] (fp32; undefined: none) the sum of score and bias is compared; of several groups only the best are
+/// compared, by the sum of their two largest (DeepSeek-V3 2024). logits: fp32 [N, E]. Returns int32 [N, k].
 [[nodiscard]] at::Tensor choose_experts(const at::Tensor& logits, const model::Experts& router, const at::Tensor& bias);
 
 /// The weights of each token's experts, fp32 [N, k]: router.scale times their scores, where router.normalized divided
@@ -37,16 +37,16 @@ struct RouterScales {
 };
 struct RouterLosses {
   double balance = 0, z = 0;  ///< summed, times their scales
-  at::Tensor on_device{};     ///< on a GPU both instead, fp64 [2]; undefined where both scales are 0
+  at::Tensor on_device{};     ///< on a GPU both instead, fp64 [2]; undefined if both scales are 0
 };
 
-/// Which sequences the tokens of a router are of: token i is number `first` + i of sequences of `length` tokens, which
-/// follow each other. Where other ranks have other tokens of the same sequences, `loads` are those of all, fp32 [B, E].
+/// Sequences of a router's tokens: token i is number `first` + i of consecutive sequences of `length` tokens. If other
+/// ranks have other tokens of the same sequences, `loads` are the sums over ranks, fp32 [B, E].
 struct Sequences {
   std::int64_t length = 0, first = 0;
   at::Tensor loads{};
 };
-/// How many choices of each expert the tokens have in each of `count` sequences: fp32 [count, E].
+/// Number of choices of each expert in each of `count` sequences: fp32 [count, E].
 [[nodiscard]] at::Tensor sequence_loads(const at::Tensor& experts, const Sequences& of, std::int64_t count,
                                         std::int64_t all_experts);
 
@@ -61,20 +61,20 @@ struct ExpertRows {
   std::vector<std::int64_t> begin;  ///< [E + 1]: rows [begin[e], begin[e + 1]) are of expert e
   at::Tensor choice;                ///< int32 [R]: the element of the choice [N, k] that each row is
   at::Tensor place;                 ///< int32 [N, k]: the row of each element of the choice
-  /// On a GPU: `begin` there, int32 [E + 1], and on its way to the host, where it is when the event is.
+  /// On a GPU: `begin` there, int32 [E + 1]; its copy on the host is complete when the event is.
   at::Tensor begin_on_device{}, arriving{};
   std::shared_ptr<c10::Event> arrived{};
 };
-/// tokens: how many each expert has, where that is known. If not, `begin` is empty on a GPU until `fetch_begin`.
+/// tokens: how many each expert has, if that is known. If not, `begin` is empty on a GPU until `fetch_begin`.
 [[nodiscard]] ExpertRows expert_rows(const at::Tensor& experts, std::int64_t count,
                                      std::span<const std::int64_t> tokens = {});
-/// Fills `begin` where it is empty: the host waits until the GPU has sorted the rows.
+/// Fills `begin` if it is empty: the host waits until the GPU has sorted the rows.
 void fetch_begin(ExpertRows& rows);
 
 /// The tokens of the rows: [R, D] of x [N, D].
 [[nodiscard]] at::Tensor gather_rows(const at::Tensor& x, const ExpertRows& rows);
 
-/// out [N, D] = residual (where it is defined) + the sum of each token's rows of `values` [R, D], in the order of their
+/// out [N, D] = residual (if it is defined) + the sum of each token's rows of `values` [R, D], in the order of their
 /// experts, in fp32, rounded once.
 void sum_rows(const at::Tensor& values, const ExpertRows& rows, const at::Tensor& residual, const at::Tensor& out);
 

@@ -8,11 +8,11 @@
 #include "trireme/base/fp8.hpp"
 #include "trireme/kernels/fp8_format.hpp"
 
-/// Products of linear layers whose operands are rounded to 8 bits, with sums in fp32 (Micikevicius et al. 2022; MX:
-/// OCP Microscaling Formats 2023). A scale is the least power of two with which no element of what shares it is beyond
-/// the largest value of its type: of a row of an operand, of 32 neighbours along the summed dimension, or of all of it.
-/// On the host the operands are rounded, widened and multiplied in fp32; on a device libtorch's _scaled_mm multiplies
-/// the same values. Weight gradients are not among them: linear_backward_weight has the operands in full.
+/// Products of linear layers whose operands are rounded to 8 bits, with sums in fp32 (Micikevicius et al. 2022; MX: OCP
+/// Microscaling Formats 2023). A scale is the least power of two for which no scaled element exceeds the largest value
+/// of its type. It is shared by a row of an operand, by 32 neighbours along the summed dimension, or by all of it. On
+/// the host the operands are rounded, widened and multiplied in fp32; on a device libtorch's _scaled_mm multiplies the
+/// same values. Not for weight gradients: linear_backward_weight has unrounded operands.
 namespace trireme::kernels {
 
 /// The dimension that a product sums over: along the rows of an operand, or down its columns.

@@ -28,7 +28,7 @@ struct Fp8Format {
   return recipe == Fp8::tensorwise ? Fp8Type::e5m2 : Fp8Type::e4m3;
 }
 
-/// The compute capability that such products need where one of `major`.`minor` is too low; null where it is not.
+/// The compute capability that such products need where one of `major`.`minor` is too low; null if it is not.
 [[nodiscard]] constexpr const char* missing_fp8_capability(Fp8 recipe, int major, int minor) {
   if (recipe == Fp8::mx && major < 10) return "10.0 (Blackwell)";
   if (recipe != Fp8::none && major * 10 + minor < 89) return "8.9 (Ada, Hopper)";

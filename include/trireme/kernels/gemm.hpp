@@ -48,8 +48,8 @@ struct GemmChoice {
     friend bool operator==(const Layers&, const Layers&) = default;
   };
   Layers fp32, bf16;
-  /// Whether our own products of bf16, those of weight gradients and of attention, multiply pairs with fp32 sums where
-  /// the CPU can (VDPBF16PS: twice the rate of fp32 on Zen, half of it on Xeons, which count on AMX), or widen to fp32.
+  /// Whether our products of bf16, for weight gradients and attention, multiply pairs with fp32 sums if the CPU can
+  /// (VDPBF16PS: twice the rate of fp32 on Zen, half of it on Xeons, whose fast path is AMX), or widen to fp32.
   bool pairs = true;
   friend bool operator==(const GemmChoice&, const GemmChoice&) = default;
 
@@ -63,13 +63,13 @@ struct GemmChoice {
 /// "fp32=at,at,at/at,blocked,at bf16=at,onednn,at pairs=on": forward, backward_input, backward_weight; after "/" those
 /// of narrow layers, where they differ. parse_gemm_choice(to_text(c)) == c.
 [[nodiscard]] std::string to_text(const GemmChoice& choice);
-/// Without "pairs", as older checkpoints have it, they are on where this CPU can. Throws ConfigError saying what is
-/// allowed.
+/// Without "pairs", as in older checkpoints, they are on if this CPU supports them. Throws ConfigError with the allowed
+/// values.
 [[nodiscard]] GemmChoice parse_gemm_choice(std::string_view text);
 
-/// The fastest library for each shape class on this CPU, on the calling thread's team: takes about a second. Timing
-/// decides, so ranks may differ: let rank 0 measure and broadcast `to_text` of it. A library that cannot run here is
-/// never chosen.
+/// Measures the fastest library for each shape class on this CPU, on the calling thread's team: takes about a second.
+/// The result depends on timing, so ranks may differ: measure on rank 0 and broadcast `to_text` of it. Never selects a
+/// library that cannot run here.
 [[nodiscard]] GemmChoice measure_gemm();
 
 /// Selects `choice`. at::mm everywhere until it is called. Not while another thread multiplies.

@@ -16,7 +16,7 @@ struct NamedLibrary {
   GemmLibrary library;
   std::string_view name;
 };
-/// Every library, as it is written in texts.
+/// All libraries with their names in texts.
 inline constexpr std::array<NamedLibrary, 3> gemm_libraries{
     {{GemmLibrary::at, "at"}, {GemmLibrary::onednn, "onednn"}, {GemmLibrary::blocked, "blocked"}}};
 
@@ -29,8 +29,8 @@ inline constexpr int libraries_version = 7;
 /// ours.
 [[nodiscard]] std::string measured_with();
 
-/// Our own: fp32 arithmetic whatever the data type, but for gradients of bf16 weights with `pairs`: products of bf16,
-/// summed in fp32; only where can_multiply_pairs(). residual: undefined for none. The other two as
+/// Our library: fp32 arithmetic for every data type, except for gradients of bf16 weights with `pairs`: products of
+/// bf16, summed in fp32; only if can_multiply_pairs(). residual: undefined for none. The other two as
 /// linear_backward_input and linear_backward_weight.
 [[nodiscard]] at::Tensor blocked_linear(const at::Tensor& x, const at::Tensor& w, const at::Tensor& residual);
 [[nodiscard]] at::Tensor blocked_linear_wide(const at::Tensor& x, const at::Tensor& w);

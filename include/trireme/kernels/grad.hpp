@@ -5,10 +5,10 @@
 
 namespace trireme::kernels {
 
-/// Where a parameter's gradient goes.
+/// Destination of a parameter's gradient.
 struct Grad {
   at::Tensor tensor;  ///< fp32, the parameter's shape, contiguous: a view into the flat gradient buffer
-  bool accumulate;    ///< false: overwrite (beta 0, whatever the buffer holds, NaN included); true: add (beta 1)
+  bool accumulate;    ///< false: overwrite (beta 0, previous contents ignored, even NaN); true: add (beta 1)
 };
 
 }  // namespace trireme::kernels

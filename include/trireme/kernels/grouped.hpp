@@ -10,7 +10,7 @@
 namespace trireme::kernels {
 
 /// Whether `grouped_product` takes them: rows on a GPU that has such a product (compute capability 9.0 or later), bf16,
-/// all rows and columns whole pieces of 16 bytes. Elsewhere products go expert by expert. matrices: undefined where the
+/// all rows and columns whole pieces of 16 bytes. Elsewhere products go expert by expert. matrices: undefined if the
 /// experts' do not follow each other.
 [[nodiscard]] bool multiplies_in_groups(const at::Tensor& x, const at::Tensor& matrices);
 

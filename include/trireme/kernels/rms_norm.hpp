@@ -10,15 +10,15 @@
 namespace trireme::kernels {
 
 // RMSNorm (Zhang and Sennrich 2019): y = x / sqrt(mean(x^2) + eps) * (offset + weight), where `offset` is 0 or, in
-// Gemma's norms, 1, added in fp32. Statistics and sums in fp32 whatever the
-// data type; rows of x may be apart (any stride between rows, none within).
+// Gemma's norms, 1, added in fp32. Statistics and sums are in fp32 for every data type; rows of x may be apart (any
+// stride between rows, none within).
 
 /// Writes y = norm(x) * weight and rstd = 1 / sqrt(mean(x^2) + eps).
 /// x, y: [N, D] fp32 or bf16; weight: [D] of the same type; rstd: [N] fp32.
 void rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps, const at::Tensor& y, const at::Tensor& rstd,
               float offset = 0);
 
-/// Writes y = x * rstd * weight again from a saved rstd: bit for bit what rms_norm wrote.
+/// Writes y = x * rstd * weight again from a saved rstd, bitwise equal to the result of rms_norm.
 void rms_norm_again(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& rstd, const at::Tensor& y,
                     float offset = 0);
 
@@ -37,7 +37,7 @@ struct HeadNorms {
 };
 
 /// rms_norm of each head, or rms_norm_again. x, y: [N, heads * head_dim]; rstd: [heads, N] fp32. On a device one launch
-/// for all heads of whole packs of 16 bytes, up to 32 of them.
+/// for all heads if these are whole packs of 16 bytes, up to 32 of them.
 void rms_norm_heads(const at::Tensor& x, const HeadNorms& norms, double eps, const at::Tensor& y,
                     const at::Tensor& rstd, bool again);
 

@@ -18,10 +18,10 @@ struct RopeTable {
   bool adjacent_pairs = false;  ///< elements 2i and 2i + 1 turn together
 };
 
-/// Frequencies theta^(-2i/width), rescaled where `scaling` is given as Hugging Face's rope_type does; yarn and longrope
-/// also multiply cosines and sines by their attention factor. Angles are computed in fp32 as Hugging Face does, so that
-/// imported weights see the same numbers. width: what turns of a head, even. length: tokens of the sequence; beyond the
-/// original length longrope has other factors, and dynamic another base.
+/// Frequencies theta^(-2i/width), rescaled according to `scaling` as for Hugging Face's rope_type; yarn and longrope
+/// also multiply cosines and sines by their attention factor. Angles are computed in fp32 as by Hugging Face, so that
+/// imported weights get the same numbers. width: rotated elements of a head, even. length: tokens of the sequence;
+/// beyond the original length longrope has other factors, and dynamic another base.
 [[nodiscard]] RopeTable rope_table(std::int64_t positions, std::int64_t width, double theta,
                                    const std::optional<config::RopeScaling>& scaling, std::int64_t length = 0);
 

@@ -12,7 +12,7 @@ namespace trireme::kernels {
 void swiglu(const at::Tensor& gate_up, const at::Tensor& out);
 
 /// Writes d_gate_up: [N, 2I] (may be gate_up itself) and out: [N, I], the forward's result again, for the gradient of
-/// the weight behind it. d_out: [N, I]; `out` may be d_out itself.
+/// the weight after it. d_out: [N, I]; `out` may be d_out itself.
 void swiglu_backward(const at::Tensor& d_out, const at::Tensor& gate_up, const at::Tensor& d_gate_up,
                      const at::Tensor& out);
 

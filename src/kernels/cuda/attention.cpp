@@ -130,7 +130,7 @@ void attend_backward(AttentionLibrary library, const at::Tensor& d_out, const at
   put_gradients({by_q, by_k, by_v}, s, rotated, {d_q, d_k, d_v});
 }
 
-/// One document, a separate sequence: where its tokens lie among all of them, and in its row.
+/// One document, a separate sequence: its range of tokens, in the batch and in its row.
 struct Document {
   std::int64_t row, begin, end;
   std::int64_t seq_len;  ///< of the row

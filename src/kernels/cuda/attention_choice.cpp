@@ -97,7 +97,7 @@ AttentionLibrary measure_attention(const AttentionShape& shape) {
       if (!flash.empty() && !agree(here, flash)) continue;
       if (library == AttentionLibrary::flash) flash = here;
       const double time = seconds(library, trial);
-      if (time < 0.97 * least) {  // a tie goes to flash
+      if (time < 0.97 * least) {  // prefers flash in a tie
         least = time;
         best = library;
       }

@@ -32,8 +32,8 @@ std::int64_t first_key(std::int64_t begin, const AttentionShape& s) {
   return s.window > 0 ? std::max<std::int64_t>(0, begin - s.window + 1) : 0;
 }
 
-/// Scores of queries [begin, end) against the keys that one of them sees, [heads, end - begin, end - first], with their
-/// softcap.
+/// Scores of queries [begin, end) against all keys visible to one of them, [heads, end - begin, end - first], with
+/// their softcap.
 at::Tensor scores_of(const at::Tensor& q, const at::Tensor& k, std::int64_t begin, std::int64_t end,
                      const AttentionShape& s) {
   at::Tensor scores =

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Attention of runs of queries over the keys and values of whole sequences (context parallelism): every run, or what a
-// document has of it, is attention of the last tokens of some keys, so that the causal mask is aligned at the bottom
+// Attention of runs of queries over the keys and values of whole sequences (context parallelism): every run, or its
+// part of a document, is attention of the last tokens of some keys, so that the causal mask is aligned at the bottom
 // right.
 #include "kernels/cuda/attention_runs.hpp"
 
@@ -53,8 +53,8 @@ std::vector<Piece> pieces_of(const AttentionShape& s, const at::Tensor& document
   return pieces;
 }
 
-/// A piece as a sequence of its keys, each a query: dense has no other shape. Those before the piece's own are 0, and
-/// so is what comes of them.
+/// A piece as a sequence of its keys, each a query: dense has no other shape. Queries before the piece are 0, and so
+/// are their outputs.
 AttentionShape square(AttentionShape of, const Piece& piece) {
   of.batch = 1;
   of.seq_len = piece.keys;
@@ -62,7 +62,7 @@ AttentionShape square(AttentionShape of, const Piece& piece) {
   if (of.window >= of.seq_len) of.window = 0;
   return of;
 }
-/// x behind zeros, along a dimension.
+/// x after zeros, along a dimension.
 at::Tensor behind_zeros(const at::Tensor& x, const Piece& piece, std::int64_t dimension) {
   std::vector<std::int64_t> sizes = x.sizes().vec();
   sizes[static_cast<std::size_t>(dimension)] = piece.keys;

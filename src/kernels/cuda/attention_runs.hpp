@@ -8,7 +8,7 @@
 namespace trireme::kernels::cuda {
 
 /// kernels::causal_attention and its backward where queries are runs (`AttentionShape::run`). flash by libtorch's,
-/// whose causal mask is aligned at the bottom right where there are fewer queries than keys; cuDNN's is not: it runs
+/// whose causal mask is aligned at the bottom right if there are fewer queries than keys; cuDNN's is not: it runs
 /// flash.
 void attention_of_runs(AttentionLibrary library, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                        const AttentionShape& shape, const at::Tensor& out, const at::Tensor& logsumexp,

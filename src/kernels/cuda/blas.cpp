@@ -50,8 +50,8 @@ struct Products {
   std::weak_ptr<const KeptWorkspace> kept;
   Measured measured;
 
-  /// None where a product is computed by what cuBLAS proposes for its own sizes, and nothing is kept: so with
-  /// deterministic sums, which must not depend on the sizes that came before.
+  /// None if a product uses cuBLAS's proposal for its own sizes, without a cache: so with deterministic sums, which
+  /// must not depend on the order of calls.
   Product* find(const Operands& o) {
     if (const auto found = known.find(o.key(Alike::shape)); found != known.end()) return &found->second;
     int& others = shapes[o.key(Alike::strides)];

@@ -18,7 +18,7 @@ namespace trireme::kernels::cuda {
 namespace {
 
 constexpr auto most_workspace = static_cast<std::size_t>(model::product_workspace.value);
-constexpr std::uint32_t common_alignment = 16;  ///< of rows of a multiple of 8 elements of bf16, wherever they begin
+constexpr std::uint32_t common_alignment = 16;  ///< of rows of a multiple of 8 elements of bf16, for any first row
 
 void check(cublasStatus_t status, const char* what) {
   if (status != CUBLAS_STATUS_SUCCESS)
@@ -60,7 +60,7 @@ class Layout {
                                    static_cast<std::uint64_t>(m.columns), m.stride),
           "describe a matrix");
   }
-  operator cublasLtMatrixLayout_t() { return &here_; }  // NOLINT(google-explicit-constructor): stands for it
+  operator cublasLtMatrixLayout_t() { return &here_; }  // NOLINT(google-explicit-constructor): a handle
 
  private:
   cublasLtMatrixLayoutOpaque_t here_{};
@@ -136,7 +136,7 @@ int Product::measure(const Operands& o, void* workspace) {
   double least = std::numeric_limits<double>::infinity();
   for (std::size_t i = 0; i < count_; ++i) {
     const double time = seconds(o, i, workspace);
-    if (time < 0.97 * least) {  // a tie goes to cuBLAS's own order
+    if (time < 0.97 * least) {  // prefers cuBLAS's own order in a tie
       least = time;
       best_ = i;
     }

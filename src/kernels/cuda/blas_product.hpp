@@ -11,7 +11,7 @@
 #include <optional>
 #include <type_traits>
 
-/// Products by cuBLASLt: what they are of, and how it computes those of one shape.
+/// Products by cuBLASLt: their operands, and the algorithms of each shape.
 namespace trireme::kernels::cuda {
 
 /// A matrix as cuBLAS sees it, column by column: a tensor whose rows are contiguous is its transpose there.
@@ -28,30 +28,30 @@ struct Stored {
 /// The operands of one product.
 struct Operands {
   using Key = std::array<std::int64_t, 17>;
-  /// Which products have one key: those of one shape; those whose sizes round up to the same powers of two, wherever
-  /// they lie; those that lie alike, whatever their sizes.
+  /// Products that share a key: equal shapes; sizes that round up to the same powers of two, with any
+  /// strides; equal strides, with any sizes.
   enum class Alike { shape, rounded_sizes, strides };
 
   Stored a, b, c, d;  ///< a: of the tensors' right factor, as products of transposes are the other way round
   bool adds = false;
 
-  /// Operands of d = a b, or a b + c; none where cuBLAS is not used.
+  /// Operands of d = a b, or a b + c; none if cuBLAS is not used.
   static std::optional<Operands> of(const at::Tensor& a, const at::Tensor& b, const at::Tensor& c, const at::Tensor& d);
   [[nodiscard]] bool in_place() const { return adds && c.data == d.data; }
   /// Inputs of cuBLAS's choice.
   [[nodiscard]] Key key(Alike alike) const;
 };
 
-/// How cuBLAS computes products that have one key.
+/// cuBLAS algorithms for products with one key.
 class Product {
  public:
   Product(const Operands& o, Operands::Alike alike);
 
   [[nodiscard]] bool possible() const { return count_ > 0; }
   [[nodiscard]] bool measured() const { return measured_; }
-  /// The most that a candidate, or the one that runs, needs.
+  /// Workspace of the selected candidate, or the largest of all candidates.
   [[nodiscard]] std::size_t workspace_bytes(bool of_all) const;
-  /// False where its algorithm, found for other sizes, does not take these. workspace: of `workspace_bytes`.
+  /// False if its algorithm, found for other sizes, does not take these. workspace: of `workspace_bytes`.
   [[nodiscard]] bool run(const Operands& o, void* workspace) const;
   /// Selects the fastest candidate and returns their number. Overwrites d; waits for the stream.
   int measure(const Operands& o, void* workspace);
@@ -64,7 +64,7 @@ class Product {
 
   void find(const Operands& o);
   [[nodiscard]] cublasStatus_t run(const Operands& o, std::size_t candidate, void* workspace) const;
-  /// The best of a few runs after a first one; infinite where the candidate cannot run.
+  /// The best of a few runs after a first one; infinite if the candidate cannot run.
   [[nodiscard]] double seconds(const Operands& o, std::size_t candidate, void* workspace) const;
 
   std::unique_ptr<std::remove_pointer_t<cublasLtMatmulDesc_t>, Destroy> description_;

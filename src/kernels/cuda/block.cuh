@@ -7,7 +7,7 @@
 
 namespace trireme::kernels::cuda {
 
-/// Calls body.operator()<lanes>() with the least power of two of threads that hold a head in packs of n; false where
+/// Calls body.operator()<lanes>() with the least power of two of threads that hold a head in packs of n; false if
 /// the head is no whole number of packs, or more than a warp holds.
 template <int n, int lanes = 1, class Body>
 bool with_lanes(std::int64_t head_dim, const Body& body) {

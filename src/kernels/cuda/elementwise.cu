@@ -37,7 +37,7 @@ __device__ void turn(const T* from, T* to, std::int64_t offset, std::int64_t hal
 template <class T, bool adjacent>
 struct Rotate {
   RotateHeads<T> of;
-  /// i counts the pairs of a row's heads as if they lay side by side.
+  /// i counts the pairs of a row's heads as if they were contiguous.
   template <int n>
   __device__ void run(std::int64_t row, std::int64_t i) const {
     const auto [x, cos, sin, half, head_dim, seq_len, neighbours, sign] = of;

@@ -28,7 +28,7 @@ struct Gather {
 /// Places of the sorted ids that a block works on. A long run of one id is cut, so that many blocks sum it.
 constexpr int chunk = 32;
 
-/// The ids of a microbatch in rising order, and what they add to.
+/// The ids of a microbatch in ascending order, and the gradient rows.
 template <class T>
 struct Scatter {
   const std::int32_t* sorted;
@@ -39,7 +39,7 @@ struct Scatter {
   Matrix<float> grad;
   float* partial;  ///< [chunks, 2, width]: sums of the runs that go on from the chunk before, and into the next one
 
-  /// Null where the row is another rank's.
+  /// Null if the row is another rank's.
   [[nodiscard]] __device__ float* at(std::int64_t row, std::int64_t i) const {
     return row >= 0 && row < grad.rows ? grad.data + row * grad.stride + i : nullptr;
   }

@@ -72,8 +72,8 @@ __global__ void quantize_rows_kernel(Matrix<const T> x, bool own, float* scales,
     write_codes<type, n>(from + i, codes + row * x.width + i, inverse);
 }
 
-/// Where _scaled_mm looks for the scale of block `block` of row `row`: tiles of 128 rows and 4 blocks, in a tile row
-/// r, r + 32, r + 64 and r + 96 side by side (cuBLAS, "1D block scaling factors layout"). tiles: of 4 blocks in a row.
+/// Index of the scale of block `block` of row `row` for _scaled_mm: tiles of 128 rows and 4 blocks, with r, r + 32, r +
+/// 64 and r + 96 adjacent in a tile row (cuBLAS, "1D block scaling factors layout"). tiles: of 4 blocks in a row.
 __device__ inline std::int64_t mx_scale_at(std::int64_t row, std::int64_t block, std::int64_t tiles) {
   return ((row / 128) * tiles + block / 4) * 512 + (row % 32) * 16 + (row % 128) / 32 * 4 + block % 4;
 }

@@ -7,8 +7,8 @@
 #include "trireme/base/fp8.hpp"
 #include "trireme/kernels/fp8_format.hpp"
 
-/// Interface of the .cu files for the .cpp files, which use tensors: T is float or c10::BFloat16. Pointers
-/// lie on the device. Everything runs on the current stream and returns at once.
+/// Interface of the .cu files for the .cpp files, which use tensors: T is float or c10::BFloat16. Pointers are device
+/// pointers. Everything runs on the current stream and returns at once.
 namespace trireme::kernels::cuda {
 
 /// The most chunks of rows that the sums of a norm's backward are cut into.
@@ -16,7 +16,7 @@ namespace trireme::kernels::cuda {
 /// Rows of workspace [chunks, width] that column_sums needs.
 [[nodiscard]] std::int64_t column_chunks(std::int64_t rows, std::int64_t width, int element_size);
 
-/// grad[d] (+)= the sum over chunks of partial[chunk, d], in a fixed order. Chunks lie `stride` floats apart.
+/// grad[d] (+)= the sum over chunks of partial[chunk, d], in a fixed order. stride: floats between chunks.
 void sum_chunks(const float* partial, std::int64_t chunks, std::int64_t stride, std::int64_t width, float* grad,
                 bool accumulate);
 
@@ -66,7 +66,7 @@ struct HeadNorm {
   bool again;
   std::int64_t q_heads, heads, head_dim;
 };
-/// False where it has no kernel for such heads: nothing was done.
+/// False if it has no kernel for such heads: nothing was done.
 template <class T>
 [[nodiscard]] bool head_norm_forward(const HeadNorm<T>& arguments);
 
@@ -140,12 +140,12 @@ void cast(const From* from, To* to, std::int64_t count);
 template <class From>
 void add_into(const From* from, float* to, std::int64_t count);
 
-/// An id outside [first, first + table.rows) gives zeros where `part`, and stops the grid elsewhere.
+/// An id outside [first, first + table.rows) gives zeros if `part`, and stops the grid otherwise.
 template <class T>
 void embedding_gather(const std::int32_t* ids, std::int64_t first, bool part, Matrix<const T> table, Matrix<T> out);
 /// Pieces that the rows of embedding_scatter_add are cut into.
 [[nodiscard]] std::int64_t scatter_chunks(std::int64_t rows);
-/// sorted: ids in rising order; position: where each of them was, equal ids in rising order. partial: workspace
+/// sorted: ids in ascending order; position: index of each of them, equal ids in ascending order. partial: workspace
 /// [scatter_chunks, 2, width].
 template <class T>
 void embedding_scatter_add(const std::int32_t* sorted, const std::int64_t* position, std::int64_t first, bool part,
@@ -174,8 +174,8 @@ void fp8_quantize(const Fp8Quantize<T>& arguments);
 template <class T>
 void cross_entropy(Matrix<T> logits, const std::int32_t* targets, bool gradient, float scale, float z_loss,
                    double* losses);
-/// The same with gradients, by blocks that read each row from memory once. False where rows do not lie in whole packs:
-/// nothing was done.
+/// The same with gradients, by blocks that read each row from memory once. Returns false, without computing, unless
+/// rows consist of whole packs.
 template <class T>
 [[nodiscard]] bool cross_entropy_in_shared(Matrix<T> logits, const std::int32_t* targets, float scale, float z_loss,
                                            double* losses);

@@ -18,7 +18,7 @@ inline constexpr int least_blocks = n != whole_pack<T> || held > 1 ? 1
 template <class T, int n, int held, bool centred>
 inline constexpr bool reads_ahead = n == whole_pack<T>&& held == 2 && !centred;
 
-/// A thread's packs of a row; the residual is read with them where there are registers for it.
+/// A thread's packs of a row; the residual is read with them if there are registers for it.
 template <class T, int n, int held>
 struct RowPacks {
   static constexpr bool whole = held <= 2;

@@ -5,12 +5,12 @@
 namespace trireme::kernels::cuda {
 namespace {
 
-/// Packs of a row that a thread keeps in registers. With two of them half as many threads wait for each other, and a
-/// multiprocessor has more rows on their way.
+/// Packs of a row that a thread keeps in registers. With two of them half as many threads synchronize, and more rows
+/// are in flight per multiprocessor.
 constexpr int kept = 2;
 constexpr int most_forward_threads = 512;
 
-/// One block a row. What is more than its threads keep is read again for the next pass: it is in the first-level cache.
+/// One block per row. Packs beyond those in registers are read again for the next pass, from the first-level cache.
 template <class T, int n, bool centred>
 __global__ void __launch_bounds__(most_forward_threads) forward_kernel(NormForward<T> a) {
   __shared__ float scratch[2][32];

@@ -12,7 +12,7 @@
 /// Raw views of tensors on the device. The functions in trireme::kernels have checked shapes and types.
 namespace trireme::kernels::cuda {
 
-/// `t` as a matrix; none where it is undefined. T may be const.
+/// `t` as a matrix; none if it is undefined. T may be const.
 template <class T>
 Matrix<T> matrix(const at::Tensor& t) {
   if (!t.defined()) return {};

@@ -15,11 +15,11 @@
 namespace trireme::kernels {
 namespace {
 
-constexpr std::int64_t stripe = 256;  ///< columns that one thread goes down at a time
+constexpr std::int64_t stripe = 256;  ///< columns that one thread processes at a time
 
 /// |v| to the nearest value of the type, ties to even; v: not beyond the largest one. Between two powers of two the
-/// values are as far apart as the last bit of the mantissa; below the least normal one as far as there, which is what
-/// adding a number does whose last bit that distance is.
+/// distance of values is the last bit of the mantissa; below the least normal one it is the same as there. Adding and
+/// subtracting a number whose last bit is that distance rounds to it.
 template <Fp8Type type>
 float rounded(float v) {
   constexpr Fp8Format format = fp8_format(type);

@@ -33,7 +33,7 @@ const GemmChoice::Products& products_for(const at::Tensor& w) {
   return current_choice().of(w.scalar_type(), w.size(0), w.size(1));
 }
 
-/// a b^T by at::mm or oneDNN; either of them may be a transposed view.
+/// a b^T by at::mm or oneDNN; each can be a transposed view.
 at::Tensor product(GemmLibrary library, const at::Tensor& a, const at::Tensor& b) {
   return library == GemmLibrary::onednn ? onednn_product(a, b) : at::mm(a, b.t());
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The products of a linear layer by block_product: operands are widened to fp32 while they are packed, but for a weight
-// gradient's in pairs of bf16 (where those are fast, libraries are as fast in the other products). Sums are fp32,
-// those of weight gradients in their buffer directly. Every sum is in the order of its terms, however work is cut: the
-// same bits for any number of threads.
+// The products of a linear layer by block_product: operands are widened to fp32 while they are packed, except for a
+// weight gradient's in pairs of bf16 (if those are fast, libraries are as fast in the other products). Sums are fp32,
+// those of weight gradients in their buffer directly. Every sum is in the order of its terms, for any partition of the
+// work: the same bits for any number of threads.
 #include <ATen/ops/empty.h>
 #include <unistd.h>
 
@@ -20,7 +20,7 @@ namespace {
 
 constexpr std::int64_t token_block = 512;  ///< tokens whose operands are packed at once
 
-/// Terms of one block_product, of `terms` in all: equal parts, so many that a packed panel of 64 columns takes at most
+/// Terms of one block_product, of `terms` in all: equal parts, sized so that a packed panel of 64 columns takes at most
 /// a quarter of the second-level cache, but 128 KiB at least.
 std::int64_t depth_for(std::int64_t terms) {
   invariant(terms > 0, "a product has terms");
@@ -187,9 +187,9 @@ at::Tensor panels_of(Rows<const T> x, std::int64_t token, std::int64_t tokens) {
 /// Elements between rows beyond a power of two, which would let them fall into few sets of the first-level cache.
 constexpr auto line = static_cast<std::int64_t>(cache_line / sizeof(float));
 
-/// Columns of d_y that are packed at once: rows of several cache lines; as many as a quarter of the second-level cache
-/// holds where the panels of x, which every block reads, take more than half of it; fewer where a team has too few
-/// blocks otherwise. width: of d_y; x_width: of x; terms: elements of a column.
+/// Columns of d_y that are packed at once: rows of several cache lines; as many as fit a quarter of the second-level
+/// cache if the panels of x, which every block reads, take more than half of it; fewer if a team would have too few
+/// blocks. width: of d_y; x_width: of x; terms: elements of a column.
 std::int64_t columns_at_once(std::int64_t width, std::int64_t x_width, std::int64_t terms) {
   static const std::int64_t cache = sysconf(_SC_LEVEL2_CACHE_SIZE);
   constexpr std::int64_t usual = 96, element = 4;

@@ -35,7 +35,7 @@ std::string to_text(const GemmChoice::Layers& layers) {
   return layers.narrow == layers.wide ? wide : fmt::format("{}/{}", wide, to_text(layers.narrow));
 }
 
-/// Time of a call; infinite where it throws.
+/// Time of a call; infinite if it throws.
 double seconds(const std::function<void()>& call) {
   using Clock = std::chrono::steady_clock;
   try {
@@ -52,7 +52,7 @@ using Call = std::function<void()>;
 /// The best of some calls of each, in seconds. They take turns: a slow moment of the machine strikes all.
 std::vector<double> best_times(std::span<const Call> calls) {
   constexpr int rounds = 6;
-  constexpr double hopeless = 1.5;  // so much slower than the best is not worth another call
+  constexpr double hopeless = 1.5;  // a library this much slower than the best is not called again
   std::vector<double> best(calls.size(), std::numeric_limits<double>::infinity());
   for (int round = 0; round <= rounds; ++round) {
     const double least = *std::min_element(best.begin(), best.end());
@@ -70,7 +70,7 @@ struct Contender {
   Call call;
 };
 
-/// A tie goes to the earlier one: noise should not change the choice from run to run.
+/// A tie selects the earlier one: noise should not change the choice from run to run.
 GemmLibrary fastest(std::span<const Contender> contenders) {
   std::vector<Call> calls;
   for (const Contender& contender : contenders) calls.push_back(contender.call);
@@ -128,8 +128,8 @@ bool pairs_pay() {
   return times[0] < times[1];
 }
 
-/// In which order ties are decided: our own kernels first where they gain most in shapes that are not measured (forward
-/// with a residual or a wide result, weight gradients; those of bf16 sum in fp32), but for forward in bf16, where
+/// Order of preference in ties: our own kernels first where they gain most in shapes that are not measured (forward
+/// with a residual or a wide result, weight gradients; those of bf16 sum in fp32), except for forward in bf16, where
 /// at::addmm adds a residual before it rounds. In backward_input of wide layers oneDNN called directly loses less than
 /// at::mm in shapes that are not measured (8% in bf16 for the gradient of a head's input). pairs: of our own weight
 /// gradients.
@@ -173,7 +173,7 @@ GemmLibrary parse_library(std::string_view text) {
   throw ConfigError(fmt::format("unknown GEMM library \"{}\": allowed are at, onednn and blocked", text));
 }
 
-/// Takes what stands before `end` off the front of `text`, and `end` with it.
+/// Removes the front of `text` up to and including `end`, and returns the part before `end`.
 std::string_view take(std::string_view& text, std::string_view whole, std::string_view end) {
   const auto at = text.find(end);
   if (at == std::string_view::npos) {

@@ -19,11 +19,11 @@
 /// once, a panel is read at the latency of memory.
 namespace trireme::kernels {
 
-/// A part of a matrix packed row by row: element j of row k goes to to[k * stride + j]. Of pairs, two rows make one.
+/// A part of a matrix packed row by row: element j of row k at to[k * stride + j]. For pairs, two rows make one.
 template <class Element, class T>
 class PackedRows {
  public:
-  static constexpr std::int64_t ahead = 8;  ///< steps between prefetch and use, where all are packed at once
+  static constexpr std::int64_t ahead = 8;  ///< steps between prefetch and use, if all are packed at once
   PackedRows(Rows<const T> from, Part part, Panel<Element> to) : from_(from), part_(part), to_(to) {}
   [[nodiscard]] std::int64_t steps() const { return terms_of<Element>(part_.rows); }
   /// Adds the cache lines that a step reads.
@@ -34,7 +34,7 @@ class PackedRows {
   }
   void pack(std::int64_t step) const { pack_row(from_, part_, step, to_.data + step * to_.stride); }
   static constexpr bool copies = std::is_same_v<Element, T>;  ///< whether packing is copying
-  /// Packs steps [begin, end), but for the copies that it returns: whole cache lines.
+  /// Packs steps [begin, end) except the whole cache lines, which are returned as copies.
   [[nodiscard]] Copies pack(std::int64_t begin, std::int64_t end) const requires copies {
     const std::int64_t lines = part_.width / Copies::elements, whole = lines * Copies::elements;
     const Panel<const float> from{from_[part_.row + begin] + part_.begin, from_.stride};
@@ -50,8 +50,8 @@ class PackedRows {
   Panel<Element> to_;
 };
 
-/// A part of a matrix packed transposed and in fp32: element j of row r goes to to[j * stride + r]. A step is as many
-/// columns as a cache line holds.
+/// A part of a matrix packed transposed and in fp32: element j of row r at to[j * stride + r]. A step is the columns of
+/// a cache line.
 template <class T>
 class PackedColumns {
  public:
@@ -86,7 +86,7 @@ void pack_all(const Packed& packed) {
   }
 }
 
-/// The steps of packing that are done after so many tiles, of `tiles`.
+/// The steps of packing to be done after each number of tiles, of `tiles`.
 class StepsOfTiles {
  public:
   StepsOfTiles(std::int64_t steps, std::int64_t tiles) : steps_(steps), tiles_(tiles) {}
@@ -103,7 +103,7 @@ class StepsOfTiles {
 template <class Packed>
 class PackedMeanwhile {
  public:
-  /// packed: nothing where there is nothing more to pack.
+  /// packed: nothing if there is nothing more to pack.
   PackedMeanwhile(std::optional<Packed> packed, std::int64_t tiles)
       : packed_(std::move(packed)), steps_(packed_ ? packed_->steps() : 0, tiles) {}
 
@@ -129,7 +129,7 @@ class PackedMeanwhile {
   std::int64_t prefetched_ = 0, done_ = 0;  // steps; of copies none are prefetched
 };
 
-/// How many tiles multiply() has for m rows.
+/// Number of tiles in multiply() for m rows.
 inline std::int64_t tiles_of(std::int64_t m) { return ceil_div(m, product_rows); }
 
 /// block_product, or block_product_transposed, tile by tile; of C and D, the next tile's lines are prefetched.
@@ -156,9 +156,9 @@ void multiply(ProductSizes s, Panel<const Element> a, Panel<const Element> b, Pa
   }
 }
 
-/// Calls body(scratch, item, packed, meanwhile) for items [0, n), each once, those of a multiple of `together` and
-/// the next together - 1 one after the other on one thread. packed: what packing(item, to) packed; meanwhile packs the
-/// next item, if there is one, and must see tiles(item) tiles. `to`: room for `floats` floats; scratch: another
+/// Calls body(scratch, item, packed, meanwhile) once for each item in [0, n); a multiple of `together` and the next
+/// together - 1 items run one after the other on one thread. packed: the result of packing(item, to); meanwhile packs
+/// the next item, if there is one, and must get tiles(item) tiles. `to`: room for `floats` floats; scratch: another
 /// `scratch_floats`.
 template <class Packing, class Tiles, class Body>
 void in_pipeline(std::int64_t n, std::int64_t together, std::int64_t floats, std::int64_t scratch_floats,

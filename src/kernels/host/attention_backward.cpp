@@ -52,9 +52,9 @@ void pack(Head<const T> head, const AttentionShape& s, Element* rows, Element* t
   if (terms != rows) pack_terms(head, s, terms);
 }
 
-/// p becomes exp(scale * score - lse), d_s becomes p * (d_s - delta) * scale, with a softcap times its slope; zero
-/// where the key comes after the query or before the first that it sees. p: raw scores, d_s: gradients of the
-/// probabilities, both the first `rows` of [n, query_block]; the block's keys start at `key`, its queries at `query`.
+/// p becomes exp(scale * score - lse), d_s becomes p * (d_s - delta) * scale, with a softcap times its slope; zero if
+/// the key is after the query or before its first visible key. p: raw scores, d_s: gradients of the probabilities, both
+/// the first `rows` of [n, query_block]; the block's keys start at `key`, its queries at `query`.
 void probabilities(float* p, float* d_s, std::int64_t n, std::int64_t rows, std::int64_t key, std::int64_t query,
                    const float* lse, const float* delta, float scale, float softcap, const FirstKeys& first_keys) {
   for (std::int64_t c = 0; c < n; ++c) {

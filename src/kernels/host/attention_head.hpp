@@ -78,8 +78,8 @@ Head<T> queries_of(Rows<T> rows, const AttentionShape& s, std::int64_t sequence,
   return {rows, s, sequence * s.queries() + run.first, run.count, head};
 }
 
-/// Where a block of `query_block` queries looks: the first key that each of them sees. They never fall from one query
-/// to the next.
+/// Visible keys of a block of `query_block` queries: the first key of each query. It never decreases from one query to
+/// the next.
 struct FirstKeys {
   std::int64_t of[query_block] = {};
 
@@ -96,7 +96,7 @@ struct FirstKeys {
   [[nodiscard]] std::int64_t block() const { return of[0] / query_block * query_block; }
 };
 
-/// Floats of workspace that a worker needs, whatever its elements.
+/// Floats of workspace of a worker, for all element types.
 std::int64_t forward_workspace(const AttentionShape& s);
 std::int64_t backward_workspace(const AttentionShape& s);
 
@@ -107,7 +107,7 @@ struct ForwardArguments {
   float* logsumexp;
   const std::int32_t* document_begin;  ///< [B*Q], or null
 
-  /// Of a run of a sequence, or null.
+  /// Document begins of a run of a sequence, or null.
   [[nodiscard]] const std::int32_t* begins(const AttentionShape& s, std::int64_t sequence, const QueryRun& run) const {
     return document_begin == nullptr ? nullptr : document_begin + sequence * s.queries() + run.first;
   }
@@ -123,7 +123,7 @@ struct BackwardArguments {
   Rows<T> d_q, d_k, d_v;
   const std::int32_t* document_begin;  ///< [B*Q], or null
 
-  /// Of a run of a sequence, or null.
+  /// Document begins of a run of a sequence, or null.
   [[nodiscard]] const std::int32_t* begins(const AttentionShape& s, std::int64_t sequence, const QueryRun& run) const {
     return document_begin == nullptr ? nullptr : document_begin + sequence * s.queries() + run.first;
   }

@@ -22,7 +22,7 @@ void with_element(const AttentionShape& s, const Body& body) {
   body(float{});
 }
 
-/// Prefetches a row of a head some rows ahead: rows lie apart, which no CPU sees coming. write: it will be written.
+/// Prefetches a row of a head some rows ahead: hardware prefetchers miss the stride. write: it will be written.
 template <bool write = false, class T>
 void prefetch_row(Head<T> head, const AttentionShape& s, std::int64_t t) {
   constexpr std::int64_t ahead = 8;
@@ -90,7 +90,7 @@ const Element* as_elements(float* rows, std::int64_t stride, std::int64_t m, std
 }
 
 /// Rows of as_elements, `width` numbers each, as a transposed left operand along them: the rows, or pairs of them in
-/// `to`, as far apart.
+/// `to`, with the same stride.
 inline const float* along_rows(const float* rows, std::int64_t /*stride*/, std::int64_t /*m*/, std::int64_t /*width*/,
                                float* /*to*/) {
   return rows;

@@ -49,7 +49,7 @@ void layer_norm_backward_row(const T* d_y, const T* x, const T* weight, float me
   }
 }
 
-/// grad (+)= the sum of `chunks` rows [width] that lie `stride` apart.
+/// grad (+)= the sum of `chunks` rows [width] with distance `stride`.
 void put_sums(float* sums, std::int64_t chunks, std::int64_t stride, std::int64_t width, const Grad& to) {
   auto* grad = to.tensor.mutable_data_ptr<float>();
   const bool accumulate = to.accumulate;

@@ -30,7 +30,7 @@ inline float target_gradient(float top, float sum, float target_logit, float sca
   return scale * (weight * (std::exp(target_logit - top) / sum) - 1.0F);
 }
 
-/// [2] fp64 zeros where the logits lie.
+/// [2] fp64 zeros on the device of the logits.
 inline at::Tensor no_loss(const at::Tensor& logits) { return at::zeros({2}, logits.options().dtype(at::kDouble)); }
 
 inline void expect_sums(const at::Tensor& loss) {

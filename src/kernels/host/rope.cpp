@@ -29,8 +29,8 @@ float rescale(float frequency, const config::RopeScaling& scaling) {
   return (1.0F - smooth) * frequency / factor + smooth * frequency;
 }
 
-/// yarn (Peng et al. 2023): pairs that turn often keep their frequency, those that turn seldom are interpolated. How
-/// much of its own frequency pair `i` keeps.
+/// yarn (Peng et al. 2023): pairs of high frequency keep it, pairs of low frequency are interpolated. Returns the
+/// fraction of its frequency that pair `i` keeps.
 std::vector<float> yarn_ramp(std::int64_t head_dim, double theta, const config::RopeScaling& scaling) {
   const auto dim = static_cast<double>(head_dim);
   const auto pair_of = [&](double rotations) {  // over the original context

@@ -54,7 +54,7 @@ double weight_divisor(const double* s, const std::int32_t* chosen, std::int64_t 
   return sum;
 }
 
-/// The part of a token's gradient that goes through its weights: adds to d, the gradient by its logits.
+/// The part of a token's gradient through its weights: added to d, the gradient of its logits.
 void through_weights(const double* s, const std::int32_t* chosen, const float* d_weights, std::int64_t k,
                      std::int64_t n, const model::Experts& router, double* d) {
   const double sum = weight_divisor(s, chosen, k, router.normalized);
@@ -76,8 +76,8 @@ class Preference {
   Preference(const model::Experts& router, const float* bias)
       : router_(router), bias_(bias), values_(static_cast<std::size_t>(router.count)) {}
 
-  /// Fills the values of one token. NaN last, whatever it is compared with: the step is skipped for its loss, but the
-  /// order must be one.
+  /// Fills the values of one token. NaN sorts last: the step is skipped because of its loss, but the order must be
+  /// defined.
   void look_at(const float* logits) {
     const bool by_logit = bias_ == nullptr && router_.groups == 1;  // scores have the same order
     if (!by_logit) (void)scores_into(logits, router_.count, router_.scores, values_.data());

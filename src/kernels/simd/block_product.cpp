@@ -18,7 +18,7 @@ struct Left {
   }
 };
 
-/// Where a tile of C and the panels it comes from lie.
+/// Addresses of a tile of C and of its panels.
 struct Tile {
   std::int64_t k;
   Left a;
@@ -75,7 +75,7 @@ void rows_of_tile(std::int64_t height, const Tile& t) {
   by_height[height - 1](t);
 }
 
-/// A product; what is interleaved is spread over its tiles.
+/// A product; interleaved work is spread over its tiles.
 class Product {
  public:
   Product(ProductSizes s, Left a, Panel<const float> b, Panel<float> c, Panel<const float> d, Interleaved* interleaved)
@@ -145,7 +145,7 @@ class Product {
   Panel<const float> b_;
   Panel<float> c_;
   Panel<const float> d_;
-  std::int64_t tiles_;  // but for those of last_columns
+  std::int64_t tiles_;  // without last_columns
   PartsOfTiles parts_;
 };
 

@@ -14,10 +14,10 @@
 
 namespace trireme::kernels {
 
-/// The width that keeps block_product at full speed: n a multiple of it, and B's rows that far apart.
+/// The width for full speed of block_product: n and the stride of B's rows should be multiples of it.
 inline constexpr std::int64_t panel_width = 64;
 
-/// Two neighbours along k: what the bf16 products of CPUs multiply and add at once.
+/// Two neighbours along k: the operand of the CPUs' bf16 products.
 struct Pair {
   c10::BFloat16 even, odd;
 };
@@ -33,8 +33,8 @@ struct ProductSizes {
 };
 
 /// Cache lines to prefetch during a product, spread over its multiply-adds: a burst of them would fill the CPU's line
-/// fill buffers (16 on Intel's), and loads of the product would wait. They go to the second-level cache: rows that are
-/// a power of two apart would drive each other out of the first. Those beyond `most` are left out.
+/// fill buffers (16 on Intel's), and loads of the product would wait. Prefetches into the second-level cache: rows at a
+/// distance of a power of two would evict each other from the first. Lines beyond `most` are skipped.
 class Lines {
  public:
   /// `count` lines, `stride` bytes apart.
@@ -55,7 +55,7 @@ class Lines {
 
  private:
   static constexpr std::int64_t most = 256;
-  std::array<const void*, most> at_;  // count_ of them
+  std::array<const void*, most> at_;  // the first count_ are set
   std::int64_t count_ = 0;
 };
 
@@ -119,7 +119,7 @@ class Share {
     due_ -= parts_;
     return true;
   }
-  /// As many as the next part has.
+  /// Number of units in the next part.
   [[gnu::always_inline]] std::int64_t part() {
     if (parts_ == 1 || count_ == 0) return count_;
     due_ += count_;
@@ -132,7 +132,7 @@ class Share {
   std::int64_t count_, parts_, due_ = 0;  // due: parts_ times as many as are due
 };
 
-/// Hands out what is interleaved with a product, in equal parts to its tiles.
+/// Distributes work interleaved with a product over its tiles, in equal parts.
 class PartsOfTiles {
  public:
   struct Part {
@@ -160,9 +160,9 @@ class PartsOfTiles {
   Share prefetches_, lines_;
 };
 
-/// C = D + A B: the small product under the blocked algorithms, on the calling thread. A: [m, k], B: [k, n], C and D:
-/// [m, n] in fp32; D may be C, or nothing. Each element of C is summed in the order of k, by fused multiply-adds where
-/// the CPU has them, whatever the sizes. B should stay in the second-level cache (64 KiB to 512 KiB).
+/// C = D + A B: the small product of the blocked algorithms, on the calling thread. A: [m, k], B: [k, n], C and D: [m,
+/// n] in fp32; D may be C, or nothing. Each element of C is summed in the order of k, by fused multiply-adds if the CPU
+/// has them, for any sizes. B should stay in the second-level cache (64 KiB to 512 KiB).
 ///
 /// For Pairs: k counts pairs, a row of B is a pair of rows, sums are fp32 (VDPBF16PS: subnormal numbers count as zero).
 /// Only where has_pair_products. d.data: nullptr for nothing; interleaved: nullptr for none.

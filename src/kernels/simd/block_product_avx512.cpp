@@ -21,7 +21,7 @@ namespace {
 
 constexpr int most_rows = 6, most_sixteens = 4;  // 24 sums, 4 of B and 1 of A in 32 registers
 
-/// Where a tile of C and the panels it comes from lie.
+/// Addresses of a tile of C and of its panels.
 template <class T>
 struct Tile {
   std::int64_t k;
@@ -32,7 +32,7 @@ struct Tile {
   PartsOfTiles::Part interleaved;
 };
 
-// Elements are 32 bits in either case: moved as floats, multiplied as what they are.
+// Elements are 32 bits in either case: moved as floats, multiplied as T.
 TRIREME_AVX512_INLINE __m512 multiply_add(const float* /*type*/, __m512 a, __m512 b, __m512 sum) {
   return _mm512_fmadd_ps(a, b, sum);
 }
@@ -51,8 +51,8 @@ TRIREME_AVX512_INLINE const T* row_of(const T* rows, std::int64_t stride, int r)
   return r < 3 ? rows + r * stride : (rows + 3 * stride) + (r - 3) * stride;
 }
 
-/// Adds one term of k to a tile's sums. a: its elements in rows of A that lie `a_stride` apart, or next to each other;
-/// b: its row of B.
+/// Adds one term of k to a tile's sums. a: its elements, in rows of A with distance `a_stride`, or contiguous; b: its
+/// row of B.
 template <bool transposed, class T>
 TRIREME_AVX512_INLINE void add_term(__m512 (&sums)[most_rows][most_sixteens], const T* a, std::int64_t a_stride,
                                     const T* b, const int height, const int width, const bool masked, __mmask16 last) {

@@ -9,8 +9,8 @@
 #include <cstdint>
 #include <cstring>
 
-/// Arithmetic on eight floats at a time, in GCC's vector extension: no instruction set is named, the order of sums is
-/// fixed, and loops with exp or a comparison in them do not depend on what the compiler manages to vectorise.
+/// Arithmetic on eight floats at a time, in GCC's vector extension: without named instruction sets, with a fixed order
+/// of sums, and independent of the compiler's vectorization of loops with exp or comparisons.
 namespace trireme::kernels {
 
 using Eight = float __attribute__((vector_size(32)));
@@ -22,7 +22,7 @@ inline EightBits bits_of(Eight x) { return reinterpret_cast<EightBits>(x); }
 inline Eight from_bits(EightBits x) { return reinterpret_cast<Eight>(x); }
 inline Eight larger(Eight a, Eight b) { return a > b ? a : b; }
 
-/// How many of the eight lanes a load or a store touches: all, or the first few at a row's end.
+/// Lanes of a load or store: all eight, or the first few at a row's end.
 struct All {};
 struct First {
   std::int64_t count;

@@ -12,7 +12,7 @@ namespace trireme::kernels {
 
 static_assert(sizeof(Pair) == sizeof(float));
 
-/// How many elements hold n neighbours along k.
+/// Number of elements for n neighbours along k.
 template <class Element>
 std::int64_t terms_of(std::int64_t n) {
   return std::is_same_v<Element, Pair> ? (n + 1) / 2 : n;

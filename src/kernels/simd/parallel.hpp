@@ -24,7 +24,7 @@ void parallel_chunks(std::int64_t n, std::int64_t chunk, const Body& body) {
   parallel(ceil_div(n, chunk), [&](std::int64_t c) { body(c * chunk, std::min(n, (c + 1) * chunk)); });
 }
 
-/// How many workers `parallel_workers` uses for n items: at most one a thread.
+/// Number of workers of `parallel_workers` for n items: at most one per thread.
 inline std::int64_t worker_count(std::int64_t n) {
   return std::min<std::int64_t>(n, Kokkos::DefaultHostExecutionSpace().concurrency());
 }

@@ -22,8 +22,8 @@ struct RowKernels {
   void (*probabilities)(float* p, float* d, const float* lse, const float* delta, float scale, std::int64_t n);
   /// row[i] = cap * tanh(scale * row[i] / cap).
   void (*softcap)(float* row, std::int64_t n, float scale, float cap);
-  /// probabilities() where the softcap c = cap * tanh(scale * p[i] / cap) stands for the score: d[i] is also times its
-  /// slope 1 - (c / cap)^2.
+  /// probabilities() with the softcap c = cap * tanh(scale * p[i] / cap) instead of the score: d[i] is also multiplied
+  /// by its slope 1 - (c / cap)^2.
   void (*capped_probabilities)(float* p, float* d, const float* lse, const float* delta, float scale, float cap,
                                std::int64_t n);
 
@@ -32,7 +32,7 @@ struct RowKernels {
   /// row[i] = factor * exp(row[i] - top).
   void (*softmax_gradient_bf16)(c10::BFloat16* row, float top, float factor, std::int64_t n);
 
-  // As swiglu.hpp documents; `out` of the backward may be d_out, d_gate and d_up may be gate and up.
+  // Documented in swiglu.hpp; `out` of the backward may be d_out, d_gate and d_up may be gate and up.
   void (*swiglu_fp32)(const float* gate, const float* up, float* out, std::int64_t n);
   void (*swiglu_bf16)(const c10::BFloat16* gate, const c10::BFloat16* up, c10::BFloat16* out, std::int64_t n);
   void (*swiglu_backward_fp32)(const float* d_out, const float* gate, const float* up, float* d_gate, float* d_up,

@@ -22,7 +22,7 @@ using SixteenBits = std::uint32_t __attribute__((vector_size(64)));
 using SixteenHalves = std::uint16_t __attribute__((vector_size(32)));
 constexpr std::int64_t lanes = 16;
 
-/// How fp32 becomes bf16: by integer arithmetic, or by AVX512-BF16's instruction, for which subnormal numbers are zero.
+/// Conversion of fp32 to bf16: by integer arithmetic, or by AVX512-BF16's instruction, which flushes subnormals.
 enum class Narrowing { arithmetic, instruction };
 
 TRIREME_AVX512_INLINE Sixteen sixteen(float x) { return x - Sixteen{}; }
@@ -76,7 +76,7 @@ TRIREME_AVX512_INLINE void store(c10::BFloat16* to, Sixteen x, std::int64_t n) {
   }
 }
 
-/// As fast_exp in lanes.hpp.
+/// fast_exp of lanes.hpp.
 TRIREME_AVX512_INLINE Sixteen fast_exp(Sixteen x, bool above_zero) {
   Sixteen clamped = x < -87.0F ? sixteen(-87.0F) : x;
   if (above_zero) clamped = clamped > 88.0F ? sixteen(88.0F) : clamped;
@@ -153,7 +153,7 @@ TRIREME_AVX512 void probabilities(float* p, float* d, const float* lse, const fl
   }
 }
 
-/// As fast_tanh in lanes.hpp.
+/// fast_tanh of lanes.hpp.
 TRIREME_AVX512_INLINE Sixteen fast_tanh(Sixteen x) {
   const Sixteen square = x * x;
   Sixteen p = sixteen(-5.70498872745e-3F);

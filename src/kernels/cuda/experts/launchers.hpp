@@ -5,7 +5,7 @@
 
 #include "kernels/cuda/matrix.hpp"
 
-/// The kernels of mixtures of experts, as launchers.hpp has the others. N tokens, E experts, k of them for each token.
+/// The kernels of mixtures of experts, as in launchers.hpp. N tokens, E experts, k of them for each token.
 namespace trireme::kernels::cuda {
 
 /// Experts whose scores and counts have room in a block's shared memory.
@@ -33,8 +33,8 @@ struct TokensOfSequences {
 /// loads: [sequences, E], how often the tokens chose each expert in each sequence.
 void sequence_loads(const std::int32_t* experts, const TokensOfSequences& of, std::int64_t sequences,
                     const Router& router, float* loads);
-/// loads: those of all tokens of each sequence, on all ranks; null where balance is 0. losses: [2, N], balance and
-/// z of each token; null where both scales are 0.
+/// loads: those of all tokens of each sequence, on all ranks; null if balance is 0. losses: [2, N], balance and
+/// z of each token; null if both scales are 0.
 struct RouterBackward {
   const float *d_weights, *logits;
   const std::int32_t* experts;

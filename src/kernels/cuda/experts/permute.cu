@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The rows of experts: sorted by a counting sort that keeps the order of tokens, gathered, weighed and summed. Each
-// element of a result has one thread: no atomics on what is not an integer.
+// The rows of experts: sorted by a counting sort that keeps the order of tokens, gathered, weighted and summed. Each
+// element of a result has one thread: atomics are for integers only.
 #include "kernels/cuda/block.cuh"
 #include "kernels/cuda/experts/launchers.hpp"
 
@@ -63,8 +63,8 @@ __global__ void place_kernel(const std::int32_t* experts, std::int64_t choices, 
 /// Rows that a block gathers: their reads are on their way together.
 constexpr int gathered_rows = 2;
 
-/// blockIdx.x: some rows of `out`; blockIdx.y: columns. What is written is not read soon, and leaves room in the cache
-/// for the tokens, each of which is read once for every expert it chose.
+/// blockIdx.x: some rows of `out`; blockIdx.y: columns. Streaming stores leave room in the cache for the tokens, each
+/// of which is read once per chosen expert.
 template <class T, int n>
 __global__ void gather_rows_kernel(Matrix<const T> x, const std::int32_t* choice, unsigned per_token, Matrix<T> out) {
   const std::int64_t i = (static_cast<std::int64_t>(blockIdx.y) * blockDim.x + threadIdx.x) * n;

@@ -5,13 +5,13 @@
 namespace trireme::kernels::cuda {
 namespace {
 
-/// Two blocks of so many threads are on a multiprocessor: one reads a row from memory while the other reads its own
-/// again from the second-level cache and writes. More would push each other's rows out of that cache.
+/// Two blocks of that many threads run on a multiprocessor: one reads a row from memory while the other reads its own
+/// again from the second-level cache and writes. More would evict each other's rows from that cache.
 constexpr int row_threads = 512, row_blocks = 2;
 
 /// Columns between two packs of a thread.
 __device__ inline std::int64_t step_of(int n) { return static_cast<std::int64_t>(blockDim.x) * n; }
-/// How many packs of a row this thread has.
+/// Number of this thread's packs of a row.
 __device__ inline std::int64_t packs_of(std::int64_t width, int n) {
   const std::int64_t first = static_cast<std::int64_t>(threadIdx.x) * n;
   return first < width ? (width - 1 - first) / step_of(n) + 1 : 0;
@@ -49,7 +49,7 @@ __device__ Two softmax_of(const T* row, std::int64_t width, Two* scratch) {
   return block_reduce(s, Join{}, scratch);
 }
 
-/// From the row's end to its beginning: what was read last is the likeliest to be in a cache.
+/// From the row's end to its beginning: the elements read last are the likeliest to be in a cache.
 template <int n, class T>
 __device__ void turn_row(T* row, std::int64_t width, const Turn& turn) {
   const std::int64_t step = step_of(n), packs = packs_of(width, n);

@@ -17,8 +17,8 @@ constexpr int packs_a_thread = 16;
 /// Groups of copies that a thread waits for one by one.
 constexpr int copy_groups = 4;
 
-/// The packs of a thread in registers; those of `staged` in shared memory come before them, what is left is read from
-/// memory twice. Each thread copies, reads and writes its own packs only: no barrier but the sum's.
+/// Keeps packs of a thread in registers, after those of `staged` in shared memory; the rest is read from memory twice.
+/// Each thread copies, reads and writes its own packs only: no barrier but the sum's.
 template <int threads>
 inline constexpr int kept_packs = threads == threads_together ? 2 : 1;
 

@@ -32,7 +32,7 @@ __device__ Two joined(Two s, const Pack<T, n> (&x)[packs]) {
 /// Converts a row's logits into their gradient, scale * (softmax * (1 + 2 * z_loss * logsumexp) - onehot).
 struct Turn {
   float top, factor, of_target;
-  std::int64_t column;  ///< the target's; may lie outside the row
+  std::int64_t column;  ///< the target's; may be outside the row
 
   __device__ Turn(Two s, float logit, float scale, float z_loss, std::int64_t target) : top(s.a), column(target) {
     const float weight = 1.0F + 2.0F * z_loss * (s.a + logf(s.b));  // exactly 1 without z-loss
