@@ -11,11 +11,11 @@ namespace trireme::mesh {
 /// The groups of ranks that call collectives together; a rank is in one of every kind. Context ranks share the storage
 /// of parameters with shard ranks, and losses are summed over them. dp: all ranks that train on other tokens, ordered
 /// by dp rank. pipeline: the ranks that hold the parts of one model and train on the same tokens; tied: the first and
-/// the last of them, which both hold a tied embedding, while those between are alone. shard_group:
-/// neighbours on the shard axis that keep a copy of the parameters (sync.reshard_after_forward). expert: neighbours of
-/// a fold, shard x context x tensor, that exchange rows for their experts; expert_shard: ranks of it with the same
-/// experts. sequence: ranks that have other tokens of the same sequences. tensor_group: neighbours on the tensor axis
-/// that share key and value heads.
+/// the last of them, which both hold a tied embedding; those between are single. shard_group: neighbours on the shard
+/// axis that keep a copy of the parameters (sync.reshard_after_forward). expert: neighbours of a fold, shard x context
+/// x tensor, that exchange rows for their experts; expert_shard: ranks of the fold with the same experts. sequence:
+/// ranks that have other tokens of the same sequences. tensor_group: neighbours on the tensor axis that share key and
+/// value heads.
 enum class Group {
   replicate,
   shard,
@@ -31,8 +31,8 @@ enum class Group {
   sequence
 };
 
-/// Which ranks a group has, of those that differ along its axes: all, consecutive ones, those at equal distances, or
-/// the first and the last.
+/// The ranks of a group among those that differ along its axes: all, consecutive ones, those at equal distances, or the
+/// first and the last.
 enum class Members { all, neighbours, strided, ends };
 
 /// One kind of group.

@@ -9,7 +9,7 @@
 
 #include "trireme/base/ids.hpp"
 
-/// The ranks of a job as a mesh of parallelism axes. Nothing here knows MPI.
+/// The ranks of a job as a mesh of parallelism axes. Independent of MPI.
 namespace trireme::mesh {
 
 /// The axes in the order of world ranks, the slowest first: neighbours in a node are tensor ranks, pipeline ranks are
@@ -55,16 +55,16 @@ struct Mesh {
   [[nodiscard]] int dp_size() const { return replicate * shard; }
   /// Ranks over which parameters are sharded: context ranks hold the same ones, so they share their storage, too.
   [[nodiscard]] int shards() const { return shard * context; }
-  /// Which of the shards a rank has.
+  /// Index of a rank's shard.
   [[nodiscard]] int shard_of(const Coordinates& at) const { return at.shard * context + at.context; }
-  /// Which of the experts' parts a rank has: neighbours have different ones.
+  /// Index of a rank's part of the experts: neighbours have different ones.
   [[nodiscard]] int expert_rank(const Coordinates& at) const { return (shard_of(at) * tensor + at.tensor) % expert; }
   /// The same ranks in the same order as parameters and checkpoints see them: context ranks are shard ranks.
   [[nodiscard]] Mesh of_storage() const;
   [[nodiscard]] int size(Axis axis) const;
   /// The number of ranks of a group along some axes: the product of their sizes.
   [[nodiscard]] int size(Axes along) const;
-  /// How far apart neighbours along `axis` are, in world ranks: the product of the sizes of the faster axes.
+  /// Distance of neighbours along `axis`, in world ranks: the product of the sizes of the faster axes.
   [[nodiscard]] int stride(Axis axis) const;
 
   /// The place of `rank` (0 <= rank < ranks()).
@@ -76,8 +76,8 @@ struct Mesh {
   /// The ranks that differ from `at` along these axes only, in the order of world ranks.
   [[nodiscard]] std::vector<Rank> group(Axes along, const Coordinates& at) const;
 
-  /// "2x4x1 (replicate x shard x tensor)". An axis that most runs do not have is shown where it is larger than 1, and
-  /// so is "expert 2" behind them.
+  /// "2x4x1 (replicate x shard x tensor)". An axis that most runs do not have is shown if it is larger than 1, and
+  /// so is "expert 2" after them.
   [[nodiscard]] std::string text() const;
   /// "2 x 4 x 1": replicate x shard x tensor; "context 2: 2 x 4 x 1" where sequences are divided.
   [[nodiscard]] std::string short_text() const;
