@@ -13,7 +13,7 @@
 namespace trireme::model {
 namespace {
 
-/// Stages that read the keys of whole sequences: after a gather of them, or in two stages behind exchanges of heads.
+/// Stages that read the keys of whole sequences: after a gather of them, or in two stages after exchanges of heads.
 void append_attend(std::vector<Stage>& stages, Stage attend, config::ContextMethod method) {
   if (method == config::ContextMethod::gather) {
     attend.enter = Exchange::gather_keys;
@@ -57,7 +57,7 @@ std::string sizes_that_work(std::int64_t heads, std::int64_t kv_heads) {
   return fmt::format("{}", fmt::join(found, " or "));
 }
 
-/// Throws ConfigError where the ranks of the context axis cannot share the heads of a tensor rank.
+/// Throws ConfigError if the ranks of the context axis cannot share the heads of a tensor rank.
 void require_divided_heads(const Model& model, const ContextPart& part) {
   const Sizes& held = model.held;
   if (held.heads % part.ranks == 0 && held.kv_heads % part.ranks == 0) return;

@@ -134,7 +134,7 @@ class Builder {
     return made;
   }
 
-  /// Where in a tensor that files share the rows of each parameter begin.
+  /// Sets the first row of each parameter in a tensor that several share in files.
   static void number_joint_rows(ParameterBlock& block) {
     std::map<std::string, std::int64_t> rows;
     for (Parameter& p : block.parameters)
@@ -251,7 +251,7 @@ std::vector<Role> roles_of(StageKind kind, const Decoder& d) {
     case StageKind::output: return attends;
     case StageKind::logits: return {head};
     case StageKind::moe: {
-      // gate and up of an expert side by side, as one product reads them; every expert's down behind them.
+      // gate and up of an expert side by side, as one product reads them; every expert's down after them.
       std::vector<Role> roles =
           given({{d.pre_norm, {mlp_norm}},
                  {d.pre_norm && layer_norm, {mlp_norm_bias}},
@@ -268,7 +268,7 @@ std::vector<Role> roles_of(StageKind kind, const Decoder& d) {
       roles.resize(roles.size() - static_cast<std::size_t>(3 * d.experts->count));
       return roles;
     }
-    case StageKind::experts:  // those of one expert: each rank has a list of its own
+    case StageKind::experts:  // those of one expert: each rank has a separate list
       return {expert_gate, expert_up, expert_down};
     case StageKind::merge: return {};
   }

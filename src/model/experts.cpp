@@ -27,7 +27,7 @@ void check_experts(const Model& model, const ExpertPart& part) {
 }
 
 /// The parameters of a layer's experts in the order of their parts: of each part gate and up of an expert side by side,
-/// every expert's down behind them. all: those of StageKind::moe from the first expert on.
+/// every expert's down after them. all: those of StageKind::moe from the first expert on.
 std::vector<int> order_by_part(std::int64_t count, int parts) {
   std::vector<int> order;
   const auto held = static_cast<int>(count / parts);
@@ -38,7 +38,7 @@ std::vector<int> order_by_part(std::int64_t count, int parts) {
   return order;
 }
 
-/// Takes the experts out of a layer's block, where they come last.
+/// Removes the experts from the end of a layer's block.
 ParameterBlock take_experts(ParameterBlock& layer, std::int64_t count, int parts) {
   const auto first = static_cast<std::ptrdiff_t>(layer.parameters.size()) - 3 * count;
   invariant(first >= 0 && is_expert(layer.parameters[static_cast<std::size_t>(first)].role),
@@ -50,7 +50,7 @@ ParameterBlock take_experts(ParameterBlock& layer, std::int64_t count, int parts
   return experts;
 }
 
-/// The parameters of a layer of experts: those of its own block, and after them those of the experts.
+/// Sets the parameters of a layer of experts: first those of its block, then those of the experts.
 void refer_to_experts(Stage& moe, ParamBlock experts, std::int64_t count) {
   moe.parameters.resize(moe.parameters.size() - static_cast<std::size_t>(3 * count));
   for (int p = 0; p < 3 * count; ++p) moe.parameters.push_back({.block = experts, .index = p});
@@ -86,7 +86,7 @@ Model divide_experts(Model model, const ExpertPart& part) {
   if (part.ranks == 1 && (model.part.ranks == 1 || !model.sizes.decoder.experts)) return model;
   check_experts(model, part);
   const std::int64_t count = model.sizes.decoder.experts->count;
-  // Each block of experts stands behind its layer's: the blocks after it move.
+  // Each block of experts is inserted after its layer's: later blocks move.
   std::vector<ParameterBlock> blocks;
   std::vector<ParamBlock> moved;
   for (ParameterBlock& block : model.parameter_blocks) {

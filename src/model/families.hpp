@@ -43,7 +43,7 @@ inline constexpr Architecture (*families[])() = {
 
 /// The tensors of the families that name them as Llama does.
 [[nodiscard]] std::vector<NameRow> llama_names();
-/// The keys of config.json that mean what they mean in Llama's.
+/// The keys of config.json with the same meaning as in Llama's.
 [[nodiscard]] std::vector<KeyRow> llama_keys();
 /// `keys` with `rows` added, in place of those of the same key.
 [[nodiscard]] std::vector<KeyRow> with(std::vector<KeyRow> keys, std::initializer_list<KeyRow> rows);

@@ -28,7 +28,7 @@ Role product_of(Role role) {
   }
 }
 
-/// A weight of a stage, and whether it is to stay as it is.
+/// A weight of a stage, and whether it is excluded.
 struct Weight {
   const Parameter* parameter;
   bool skipped;

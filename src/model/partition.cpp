@@ -76,7 +76,7 @@ std::optional<Exchange> without_sequence_parallelism(std::optional<Exchange> exc
   return divides ? Exchange::all_reduce_activation : exchange;
 }
 
-/// The parameters of a whole stage that a piece of it has. The final norm stands before the head in every decoder.
+/// The parameters of a whole stage that a part of it has. In every decoder the final norm precedes the head.
 std::vector<ParamRef> parameters_of(const Stage& whole, Has has, const Decoder& decoder) {
   const bool residual = whole.kind == StageKind::attention || whole.kind == StageKind::mlp;
   const auto norm = static_cast<std::ptrdiff_t>(norm_parameters(decoder));
@@ -91,7 +91,7 @@ std::vector<ParamRef> parameters_of(const Stage& whole, Has has, const Decoder& 
   throw BugError("a piece of a stage has some of its parameters");
 }
 
-/// The stages that run a piece on a rank of several. A norm over all heads needs what the other ranks know of theirs.
+/// The stages that run a part on one of several ranks. A norm over all heads needs the other ranks' sums.
 std::vector<Stage> stages_of_piece(Stage piece, const Decoder& decoder, bool sequence_parallel) {
   if (!sequence_parallel) {
     piece.enter = without_sequence_parallelism(piece.enter);

@@ -5,8 +5,8 @@
 
 namespace trireme::model {
 
-/// The sizes that the run file gives, completed. Throws ConfigError listing what is missing, does not fit together, or
-/// has no meaning for an architecture with this decoder.
+/// The sizes of the run file, completed. Throws ConfigError with all sizes that are missing, inconsistent, or
+/// meaningless for an architecture with this decoder.
 [[nodiscard]] Sizes completed_sizes(const config::Model& config, const Decoder& decoder);
 
 }  // namespace trireme::model

@@ -53,7 +53,7 @@ ParameterRule rule_of(Role role, const Decoder& decoder) {
       return {.sum_of_heads = true};
     case Role::o: return {Split::row, Unit::heads};
     case Role::down: return {Split::row, Unit::intermediate};
-    case Role::expert_gate:  // in a block of their own, which tensor ranks divide like all others (`divide_experts`)
+    case Role::expert_gate:  // in a separate block, which tensor ranks divide like all others (`divide_experts`)
     case Role::expert_up:
     case Role::expert_down:
     case Role::o_bias:  // added by one of those that are summed: every rank computes the whole gradient

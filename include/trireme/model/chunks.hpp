@@ -7,7 +7,7 @@
 
 #include "trireme/model/model.hpp"
 
-/// The model cut into chunks for pipeline parallelism, and what one pipeline rank holds of it.
+/// The model partitioned into chunks for pipeline parallelism, and one pipeline rank's part.
 namespace trireme::model {
 
 /// Consecutive compute blocks [first, last) of the whole model.
@@ -23,7 +23,7 @@ struct Chunk {
 /// embedding is in the first, the head in the last. Throws ConfigError when there are fewer layers.
 [[nodiscard]] std::vector<Chunk> cut_by_flops(const Model& model, int count, std::int64_t seq_len);
 
-/// Chunks of so many layers. Throws ConfigError unless they sum to all layers and each has one.
+/// Chunks with the given numbers of layers. Throws ConfigError unless they sum to all layers and each has one.
 [[nodiscard]] std::vector<Chunk> cut_by_layers(const Model& model, std::span<const std::int64_t> layers);
 
 /// A chunk that a rank holds: its compute blocks [first, last) in the rank's model.

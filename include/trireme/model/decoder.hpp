@@ -5,12 +5,12 @@
 #include <optional>
 #include <vector>
 
-/// A decoder block as data: what the stages of a model are made of, and which parameters each stage has.
+/// A decoder block as data: the stages of a model, and the parameters of each stage.
 namespace trireme::model {
 
 /// The kinds of stage that `nn/` can run. The first five and moe read the residual stream and write it; the others are
-/// what tensor parallelism cuts them into (tensor_plan.hpp), context parallelism (context.hpp) and expert parallelism
-/// (experts.hpp). `roles_of` gives the parameters of each.
+/// parts of them under tensor parallelism (tensor_plan.hpp), context parallelism (context.hpp) and expert parallelism
+/// (experts.hpp). `roles_of` returns the parameters of each.
 enum class StageKind {
   embedding,
   positions,         ///< adds learned ones
@@ -18,20 +18,20 @@ enum class StageKind {
   mlp,               ///< x + down(activation(up of norm(x)))
   head,              ///< final norm, logits and loss
   norm,              ///< of attention, mlp or head
-  input,             ///< stands where norm does before a branch that reads the residual stream itself
+  input,             ///< replaces norm before a branch that reads the residual stream itself
   attention_branch,  ///< attention without its norm and residual
   mlp_branch,        ///< mlp without its norm and residual
   projection,        ///< attention_branch up to queries, keys and values, normed and turned
   qk_norm,           ///< of projection the norm over all heads, and RoPE: a separate stage in decoders that have it
-  attend,            ///< what is left of it: attention over the keys of whole sequences, and its output
+  attend,            ///< the rest of it: attention over the keys of whole sequences, and its output
   core_attention,    ///< attention of some heads over whole sequences: attend without its output
   output,            ///< the output of attention
   post_norm,         ///< of the output of attention or mlp, and its residual
   logits,            ///< the head without its norm
-  moe,               ///< x + shared experts of norm(x) + the sum of a token's experts of it, each times its weight
+  moe,               ///< x + shared experts of norm(x) + the weighted sum of a token's experts of norm(x)
   route,             ///< moe up to the rows that go to the experts, sorted by them (expert parallelism)
   experts,           ///< this rank's experts of the rows of all ranks
-  merge,             ///< what the experts made of a token's rows, summed and added to x
+  merge,             ///< the experts' outputs of a token's rows, summed and added to x
 };
 
 /// rms_plus_one: RMSNorm times (1 + weight), whose weight starts at 0.
@@ -44,8 +44,8 @@ enum class Activation : std::uint8_t { swiglu, geglu_tanh, gelu_tanh };  ///< th
 /// Scores that a router computes from its logits, of which the best are chosen: a softmax over all experts (Shazeer et
 /// al. 2017), or the sigmoid of each (DeepSeek-V3 2024).
 enum class RouterScores : std::uint8_t { softmax, sigmoid };
-/// SwiGLU networks of every token in addition to its chosen experts. gated: times the sigmoid of a product of the
-/// token (Qwen2-MoE); else as it is (DeepSeek-V2).
+/// SwiGLU networks of every token in addition to its chosen experts. gated: times the sigmoid of a product of the token
+/// (Qwen2-MoE); else unweighted (DeepSeek-V2).
 enum class SharedExperts : std::uint8_t { none, plain, gated };
 
 /// The experts of a layer: SwiGLU networks of which a router chooses some for each token.
@@ -70,17 +70,17 @@ struct Experts {
 struct Decoder {
   NormKind norm = NormKind::rms;  ///< layer: with a bias
   Activation activation = Activation::swiglu;
-  /// Where a branch is normed: its input, and its output before it is added to the residual stream.
+  /// Norms of a branch: of its input, and of its output before it is added to the residual stream.
   bool pre_norm = true, post_norm = false;
   QkNorm qk_norm = QkNorm::none;
   bool learned_positions = false;                           ///< added to the embedding; else RoPE
   bool joint_qkv = false;                                   ///< q, k and v are one parameter, and so are their biases
   bool qkv_bias = false, o_bias = false, mlp_bias = false;  ///< mlp_bias: of every linear layer of the MLP
-  bool adjacent_pairs = false;  ///< RoPE turns elements 2i and 2i + 1; else i and i + half of what it turns
+  bool adjacent_pairs = false;  ///< RoPE rotates elements 2i and 2i + 1; else i and i + half of the rotated ones
   double rotary_part = 1;       ///< of a head, from its beginning
   bool local_rope = false;      ///< layers with a window have separate RoPE: another base, no scaling
   bool embedding_root = false;  ///< the embedding is times sqrt(hidden), rounded to the compute type
-  double embedding_scale = 1, residual_scale = 1;  ///< of the embedding; of what branches write
+  double embedding_scale = 1, residual_scale = 1;  ///< of the embedding; of the branches' outputs
   double score_scale = 0;                          ///< of attention's scores; 0: head_dim^-1/2
   double score_softcap = 0, logit_softcap = 0;     ///< x becomes cap tanh(x / cap); 0: none
   double logit_divisor = 1;                        ///< of the logits, before their softcap
@@ -132,12 +132,12 @@ enum class Role : std::uint8_t {
   head,  ///< with tied embeddings a stage's parameter of this role is the embedding
 };
 
-/// The parameters of a stage of `kind`, in the order in which the stage lists them: those of the norm of its input
-/// come first, those of the norm of its output last. Of
-/// StageKind::norm and post_norm none, since they are those of another stage; input has none.
+/// The parameters of a stage of `kind`, in the stage's order: first those of the
+/// norm of its input, last those of the norm of its output. None for StageKind::norm
+/// and post_norm, since they belong to another stage; input has none.
 [[nodiscard]] std::vector<Role> roles_of(StageKind kind, const Decoder& decoder);
 
-/// How many parameters a norm has.
+/// Number of parameters of a norm.
 [[nodiscard]] constexpr std::size_t norm_parameters(const Decoder& decoder) {
   return decoder.norm == NormKind::layer ? 2 : 1;
 }

@@ -8,7 +8,7 @@ namespace trireme::model {
 
 struct Model;
 
-/// Which experts a rank has: as many as the others, consecutive ones.
+/// The experts of a rank: consecutive ones, the same number on every rank.
 struct ExpertPart {
   int rank = 0;
   int ranks = 1;
@@ -21,10 +21,10 @@ struct ExpertPart {
   [[nodiscard]] constexpr std::int64_t first(std::int64_t count) const { return rank * held(count); }
 };
 
-/// A layer of experts in three stages: route, experts behind Exchange::dispatch and before Exchange::combine, and
+/// A layer of experts in three stages: route, experts after Exchange::dispatch and before Exchange::combine, and
 /// merge. The experts of b3 are a separate parameter block, b3.experts, whose parameters are of as many parts as
 /// there are ranks. With one expert rank and several tensor ranks they are such a block, too: the stage stays whole,
-/// and reads both. Applied last. Throws ConfigError where the ranks do not divide the experts, and for a model without
+/// and reads both. Applied last. Throws ConfigError if the ranks do not divide the experts, and for a model without
 /// experts.
 [[nodiscard]] Model divide_experts(Model model, const ExpertPart& part);
 

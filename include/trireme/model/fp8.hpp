@@ -7,7 +7,7 @@
 #include "trireme/base/fp8.hpp"
 #include "trireme/model/decoder.hpp"
 
-/// Which matrix products of a model have operands of 8 bits.
+/// Selects the matrix products of a model with 8-bit operands.
 namespace trireme::model {
 
 struct Model;

@@ -17,13 +17,13 @@
 /// Architectures as data: compute blocks of stages, and the parameter blocks they read. Nothing here computes.
 namespace trireme::model {
 
-/// How a parameter is first filled. Every value depends on (seed, name, element) only.
+/// Initialization of a parameter. Every value depends on (seed, name, element) only.
 enum class Filling { ones, zeros, normal };
 
 struct Parameter {
   std::string name;  ///< Hugging Face name, such as model.layers.0.self_attn.q_proj.weight
   Role role = Role::embedding;
-  std::vector<std::int64_t> shape;  ///< row-major: full, or what a tensor rank holds (see tensor.hpp)
+  std::vector<std::int64_t> shape;  ///< row-major: full, or of a tensor rank's part (see tensor.hpp)
   Filling filling = Filling::normal;
   double std = 0.02;  ///< standard deviation where filling is normal
   /// Hugging Face files hold the transpose (GPT-2's Conv1D): [in, out] there, [out, in] here.
@@ -36,33 +36,33 @@ struct Parameter {
 
   /// Elements that are held, padding of a cut vocabulary included.
   [[nodiscard]] std::int64_t elements() const;
-  /// The shape in files and checkpoints, whatever part is held.
+  /// The shape in files and checkpoints, independent of the part held.
   [[nodiscard]] std::vector<std::int64_t> full_shape() const;
   [[nodiscard]] std::int64_t full_elements() const;
 };
 
-/// The unit of sharding: parameters laid end to end in one flat buffer.
+/// The unit of sharding: parameters concatenated in one flat buffer.
 struct ParameterBlock {
   std::string name;  ///< "embedding", "b0", ..., "head"
   std::vector<Parameter> parameters;
-  /// False where backward needs no parameter values (an untied embedding reads indices only).
+  /// False if backward needs no parameter values (an untied embedding reads indices only).
   bool backward_reads = true;
   /// Another pipeline rank holds the same block: a tied embedding, whose two gradients are summed.
   bool on_two_pipeline_ranks = false;
-  /// The experts of a layer, where these are a separate block: every rank of the tensor axis has other elements.
+  /// The experts of a layer, if these are a separate block: every rank of the tensor axis has other elements.
   bool of_experts = false;
   /// Equal runs of its parameters, each gathered by other ranks: expert parallelism. A rank needs its own.
   int parts = 1;
 };
 
-/// Where one parameter of a stage lives: parameter `index` of parameter block `block`.
+/// Location of a stage's parameter: parameter `index` of parameter block `block`.
 struct ParamRef {
   ParamBlock block;
   int index = 0;
   friend bool operator==(const ParamRef&, const ParamRef&) = default;
 };
 
-/// A local piece of a block's forward: reads the residual stream, writes it, saves what backward needs.
+/// A local part of a block's forward: reads the residual stream, writes it, saves tensors for backward.
 struct Stage {
   std::string name;  ///< "attention", "mlp", ...
   StageKind kind;
@@ -71,7 +71,7 @@ struct Stage {
   std::optional<Exchange> enter{}, leave{};
   std::int64_t window = 0;     ///< of attention: keys that a query sees, its own included; 0: all before it
   bool rotates = true;         ///< of attention: its queries and keys have RoPE
-  bool sum_is_normed = false;  ///< the sum of a branch goes to the post_norm behind it, not to the residual stream
+  bool sum_is_normed = false;  ///< the sum of a branch is the input of the following post_norm, not added to the stream
   bool sums_loads = false;     ///< of a router: its backward reads loads of sequences that several ranks divide
   Fp8Products fp8{};
 };
@@ -84,7 +84,7 @@ struct ComputeBlock {
   int layer = -1;                 ///< which one of the whole model it is; -1: none
 };
 
-/// Sizes of a model, completed (no zeros left but for `positions` of rotary models).
+/// Sizes of a model, completed (no zeros except for `positions` of rotary models).
 struct Sizes {
   std::int64_t vocab = 0, hidden = 0, intermediate = 0, layers = 0, heads = 0, kv_heads = 0, head_dim = 0;
   std::int64_t positions = 0;  ///< learned ones: the longest sequence
@@ -99,7 +99,7 @@ struct Sizes {
 
 struct Model {
   std::string architecture;
-  config::Model config;  ///< what it was built from, completed
+  config::Model config;  ///< the configuration that it was built from, completed
   Sizes sizes;           ///< of the whole model
   Sizes held;            ///< sizes of one tensor rank: heads, kv_heads, intermediate and vocab are its part
   TensorPart part;       ///< whose part this is, and of which tokens
@@ -120,7 +120,7 @@ struct Model {
 
   /// All parameter elements of the whole model, without padding.
   [[nodiscard]] std::int64_t elements() const;
-  /// Where the parameter named `name` lives; nothing if there is none.
+  /// Location of the parameter named `name`; nothing if there is none.
   [[nodiscard]] std::optional<ParamRef> find(std::string_view name) const;
 };
 
@@ -143,19 +143,19 @@ struct Model {
 [[nodiscard]] constexpr bool is_branch(StageKind kind) {
   return kind == StageKind::attention_branch || kind == StageKind::mlp_branch || kind == StageKind::projection;
 }
-/// Whether a stage hands the residual stream to a branch: as it is, or normed.
+/// Whether a stage computes the input of a branch from the residual stream: unchanged or normed.
 [[nodiscard]] constexpr bool begins_branch(StageKind kind) {
   return kind == StageKind::norm || kind == StageKind::input;
 }
-/// Whether a stage is behind the keys that attention reads: what context parallelism leaves of it.
+/// Whether a stage follows the keys of attention, under context parallelism.
 [[nodiscard]] constexpr bool attends(StageKind kind) {
   return kind == StageKind::attend || kind == StageKind::core_attention;
 }
-/// Whether a stage has the weights of attention's output, whose gradients need what it saved, not a norm's output.
+/// Whether a stage has the weights of attention's output, whose gradients need its saved tensors, not a norm's output.
 [[nodiscard]] constexpr bool ends_attention(StageKind kind) {
   return kind == StageKind::attend || kind == StageKind::output;
 }
-/// Whether a stage is one of those that expert parallelism makes of a layer of experts: rows stand between them.
+/// Whether a stage is a part of a layer of experts under expert parallelism, with rows between the parts.
 [[nodiscard]] constexpr bool is_of_experts(StageKind kind) {
   return kind == StageKind::route || kind == StageKind::experts || kind == StageKind::merge;
 }
@@ -163,14 +163,14 @@ struct Model {
 [[nodiscard]] constexpr bool has_weights(StageKind kind) {
   return kind != StageKind::core_attention && kind != StageKind::merge;
 }
-/// Whether parallelism partitions a stage: a separate value then stands between it and the residual stream.
+/// Whether parallelism partitions a stage: a separate tensor is then between it and the residual stream.
 [[nodiscard]] inline bool is_partitioned(const Stage& stage) {
   return is_branch(stage.kind) || attends(stage.kind) || ends_attention(stage.kind) || begins_branch(stage.kind) ||
          stage.kind == StageKind::qk_norm || stage.kind == StageKind::post_norm || is_of_experts(stage.kind) ||
          stage.leave || stage.enter;
 }
 
-/// Whether a stage that ends attention adds what it computes to the residual stream: nothing sums or norms it first.
+/// Whether a stage that ends attention adds its output to the residual stream, without a sum or norm in between.
 [[nodiscard]] inline bool adds_to_stream(const Stage& stage) { return !stage.leave && !stage.sum_is_normed; }
 
 /// Whether ranks of the tensor axis hold the same parameters of a block and have seen other tokens or heads.
@@ -186,14 +186,14 @@ struct Model {
 /// Whether a router's backward reads loads of sequences that several ranks divide.
 [[nodiscard]] bool sums_loads(const Model& model);
 
-/// Elements of a block's parameters that matrix products multiply a token by: not those of norms, nor what is looked up
-/// by index; of its experts those of experts_per_token.
+/// Elements of a block's parameters that take part in matrix products for a token: not those of norms, nor of tables
+/// indexed by ids; of its experts those of experts_per_token.
 [[nodiscard]] std::int64_t product_elements(const Model& model, Block block);
 
 /// Forward + backward FLOPs of one token at sequence length `seq_len`: 6 per parameter that is in a matrix product (the
 /// embedding lookup and the experts that do not get the token excluded, the head included) plus 12 * layers * heads *
-/// head_dim * seq_len for attention, counted in full (PaLM, Chowdhery et al. 2022, appendix B); in layers with a window
-/// min(window, seq_len) stands for seq_len. `flop_rule()` names it in the metrics.
+/// head_dim * seq_len for attention, counted in full (PaLM, Chowdhery et al. 2022, appendix B); layers with a window
+/// count min(window, seq_len) instead of seq_len. `flop_rule()` names the rule in the metrics.
 [[nodiscard]] double flops_per_token(const Model& model, std::int64_t seq_len);
 [[nodiscard]] std::string_view flop_rule();
 

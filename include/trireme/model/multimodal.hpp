@@ -5,9 +5,9 @@
 #include <string_view>
 #include <vector>
 
-/// Multimodal models whose text part is a model of a family: what transformers' ...ForConditionalGeneration adds to it
-/// in config.json and in the names of tensors. Pictures and sound are not read; in text alone the text part is the
-/// whole model, M-RoPE included, whose three positions are one then.
+/// Multimodal models whose text part is a model of a family: the additions of transformers' ...ForConditionalGeneration
+/// in config.json and in the names of tensors. Pictures and sound are not read; for text alone the text part is the
+/// whole model, including M-RoPE, whose three positions are equal then.
 namespace trireme::model {
 
 /// A number that a class in transformers takes where its table lacks the key.
@@ -37,12 +37,12 @@ struct Multimodal {
   bool any_text = false;        ///< text_config may be of any family; else of text_type only
   bool tied_absent = false;     ///< tie_word_embeddings where neither table has it
   bool text_may_tie = false;    ///< tie_word_embeddings of text_config counts even if the outer one is false
-  bool flat = false;            ///< without text_config its keys stand in the outer table
+  bool flat = false;            ///< without text_config its keys are in the outer table
   std::vector<TextPrefix> names;
   std::vector<std::string_view> aside;  ///< beginnings of tensors that are not of the text
 };
 
-/// All of them. The one of this model_type, or null.
+/// All multimodal types. The one of this model_type, or null.
 [[nodiscard]] std::span<const Multimodal> multimodals();
 [[nodiscard]] const Multimodal* multimodal(std::string_view model_type);
 

@@ -7,10 +7,10 @@
 #include "trireme/model/experts.hpp"
 #include "trireme/model/fp8.hpp"
 
-/// How tensor parallelism cuts a parameter.
+/// Partition of a parameter under tensor parallelism.
 namespace trireme::model {
 
-/// Which part of a model one tensor rank holds, which tokens it sees, and how it multiplies.
+/// A tensor rank's part of a model, its tokens, and the precision of its products.
 struct TensorPart {
   int rank = 0;
   int ranks = 1;
@@ -28,12 +28,12 @@ enum class Split { replicated, column, row, vocabulary };
 /// Part of a parameter on one tensor rank.
 struct Partition {
   Split split = Split::replicated;
-  int sections = 1;           ///< each cut alike: q, k and v of a joint projection
+  int sections = 1;           ///< each partitioned separately: q, k and v of a joint projection
   std::int64_t full = 0;      ///< size of the cut dimension of the whole parameter
   int parts = 1;              ///< that there are
   int part = 0;               ///< that is held
   int copies = 1;             ///< neighbours that hold the same part
-  int copy = 0;               ///< which of them this one is
+  int copy = 0;               ///< index of this one among them
   bool sum_gradient = false;  ///< copies see different tokens or heads: the gradient is the sum of theirs
   friend bool operator==(const Partition&, const Partition&) = default;
 };

@@ -106,7 +106,7 @@ struct TensorSpec {
 
 /// The tensor that a sharded stage reads, and that an exchange before the stage moves.
 [[nodiscard]] TensorId input_of(StageKind kind);
-/// The tensor that a sharded stage computes, and that an exchange behind the stage moves.
+/// The tensor that a sharded stage computes, and that an exchange after the stage moves.
 [[nodiscard]] TensorId output_of(StageKind kind);
 /// The tensor that the forward of a stage writes: its output, or the residual stream including that.
 [[nodiscard]] TensorId result_of(const Stage& stage);

@@ -15,13 +15,13 @@ namespace trireme::model {
 /// Units divided among the ranks of the tensor axis.
 enum class Unit { none, heads, kv_heads, intermediate, vocabulary };
 
-/// How a parameter is cut.
+/// Partition of a parameter.
 struct ParameterRule {
   Split split = Split::replicated;
   Unit unit = Unit::none;
-  int sections = 1;  ///< each cut alike
-  /// For a replicated parameter: it is applied to the residual stream, of which sequence parallelism gives each rank a
-  /// part. Else every rank computes its whole gradient.
+  int sections = 1;  ///< each partitioned separately
+  /// For a replicated parameter: it is applied to the residual stream, and with sequence parallelism each rank has a
+  /// part of that. Else every rank computes its whole gradient.
   bool on_residual_stream = false;
   bool sum_of_heads = false;  ///< of a replicated parameter: every rank applies it to its own heads
 };
@@ -29,8 +29,8 @@ struct ParameterRule {
 /// Parameters of a whole stage: of the norm of its input, of the branch, of the norm of its output.
 enum class Has { pre, branch, post };
 
-/// One of the stages that a whole stage is cut into. Those with `post` are there only in decoders that have that norm;
-/// before a branch whose input is not normed StageKind::input stands for the norm.
+/// One of the stages of a partitioned stage. Those with `post` exist only in decoders that have that norm; before a
+/// branch without a norm of its input StageKind::input replaces the norm.
 struct Piece {
   std::string_view name;
   StageKind kind;
@@ -40,12 +40,12 @@ struct Piece {
 };
 struct StageRule {
   StageKind whole;
-  std::vector<Piece> pieces;  ///< empty: the stage stays as it is, on the residual stream
+  std::vector<Piece> pieces;  ///< empty: the stage is not partitioned and stays on the residual stream
 };
 
-/// How parameters of a role are cut.
+/// Partition of parameters of a role.
 [[nodiscard]] ParameterRule rule_of(Role role, const Decoder& decoder);
-/// How the stages of a decoder are cut: every kind of a whole stage has a rule.
+/// Partition of a decoder's stages: every kind of a whole stage has a rule.
 [[nodiscard]] const std::vector<StageRule>& stage_rules();
 
 /// The stages that a whole stage is cut into, joined as with sequence parallelism; itself where it stays whole.
@@ -66,7 +66,7 @@ struct Extent {
   std::int64_t whole = 0;  ///< the first one, row-major in `full_shape()`
   std::int64_t count = 0;
 };
-/// Where the held elements [begin, end) lie in the whole parameter, in order; padding is left out.
+/// The ranges of the held elements [begin, end) in the whole parameter, in order, without padding.
 [[nodiscard]] std::vector<Extent> extents(const Parameter& parameter, std::int64_t begin, std::int64_t end);
 
 /// The same parameter as tensor rank `rank` holds it.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gemma (Gemma team 2024): norms times (1 + w), GeGLU, the embedding times sqrt(hidden). Gemma 2 (2024) norms what
-// branches write as well, caps scores and logits, and gives every other layer a window. Gemma 3 (2025) norms queries
-// and keys in place of the caps, and turns layers with a window by another base.
+// Gemma (Gemma team 2024): norms times (1 + w), GeGLU, the embedding times sqrt(hidden). Gemma 2 (2024) norms the
+// outputs of branches as well, caps scores and logits, and has windows in every other layer. Gemma 3 (2025) norms
+// queries and keys instead of the caps, and layers with a window have another RoPE base.
 #include "model/families.hpp"
 
 namespace trireme::model {
@@ -29,7 +29,7 @@ Architecture gemma2() {
   a.models = "Gemma 2";
   a.class_name = "Gemma2ForCausalLM";
   a.decoder.post_norm = true;
-  for (NameRow& row : a.names)  // what Llama calls so stands behind attention here
+  for (NameRow& row : a.names)  // Llama's name is used for the norm after attention here
     if (row.role == Role::mlp_norm) row.tensor = "model.layers.{}.pre_feedforward_layernorm.weight";
   a.names.push_back({Role::attention_post_norm, "model.layers.{}.post_attention_layernorm.weight"});
   a.names.push_back({Role::mlp_post_norm, "model.layers.{}.post_feedforward_layernorm.weight"});

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// GLM-4 (GLM team 2024): RoPE turns neighbouring elements, of half of each head; files hold gate and up in one tensor.
-// The models of April 2025 (glm4) norm what branches write as well.
+// GLM-4 (GLM team 2024): RoPE rotates neighbouring elements, of half of each head; files hold gate and up in one
+// tensor. The models of April 2025 (glm4) norm the outputs of branches as well.
 #include "model/families.hpp"
 
 namespace trireme::model {

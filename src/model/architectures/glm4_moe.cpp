@@ -9,8 +9,8 @@ using M = config::Model;
 
 namespace {
 
-/// DeepSeek-V3's experts (2024): the sigmoids of logits are the scores, which have a bias for choosing only, in groups;
-/// experts of every token beside them; first layers without experts.
+/// DeepSeek-V3's experts (2024): scores are sigmoids of logits, with a bias for the choice only, in groups; shared
+/// experts in addition; dense first layers.
 void add_deepseek_experts(Architecture& a) {
   a.decoder.experts = Experts{.scores = RouterScores::sigmoid, .choice_bias = true, .shared = SharedExperts::plain};
   a.names =

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Granite 3 (IBM 2024): Llama with factors of the embedding, of what branches write, of attention's scores and a
+// Granite 3 (IBM 2024): Llama with factors of the embedding, of the outputs of branches, of attention's scores and a
 // divisor of the logits (maximal update parametrization, Yang et al. 2022).
 #include "model/families.hpp"
 

@@ -50,7 +50,7 @@ std::vector<TextType> make_text_types() {
   return list;
 }
 
-/// As transformers wrote them before 4.52 and writes them again since 5, and as it wrote them between.
+/// Names of transformers before 4.52 and since 5, and of the versions between.
 const std::vector<TextPrefix> llava_names = {{"language_model.model.", "model."},
                                              {"language_model.lm_head.", "lm_head."},
                                              {"model.language_model.", "model."},

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Qwen1.5-MoE and Qwen2-MoE (Qwen team 2024): Qwen2 with experts, and an expert of every token, times the sigmoid of a
-// product of its own.
+// Qwen1.5-MoE and Qwen2-MoE (Qwen team 2024): Qwen2 with experts, and a shared expert, times the sigmoid of a
+// separate product.
 #include "model/families.hpp"
 
 namespace trireme::model {
