@@ -32,7 +32,7 @@ namespace {
 constexpr std::chrono::seconds patience{3};           // for MPI_Abort, which mpirun and srun answer within one
 constexpr std::chrono::milliseconds head_start{300};  // of the first node, when several fail together
 constexpr std::chrono::milliseconds reading{500};     // of the last line by the launcher, at most
-constexpr std::chrono::seconds asking{2};             // what may ask a file system, at most
+constexpr std::chrono::seconds asking{2};             // limit for callbacks that may read a file system
 
 std::atomic<const AbortArbitration*> abort_arbitration = nullptr;
 std::atomic<bool> mpi_ending = false;
@@ -46,7 +46,7 @@ bool mpi_is_up() {
   return initialized != 0 && finalized == 0;
 }
 
-// MPICH's launcher drops at an abort what it has not read yet. A pipe tells its writer how much that is.
+// MPICH's launcher drops unread output at an abort. FIONREAD returns the unread bytes of a pipe to its writer.
 void wait_until_read() {
   struct stat status {};
   if (::fstat(STDERR_FILENO, &status) != 0 || !S_ISFIFO(status.st_mode)) return;
@@ -58,7 +58,7 @@ void wait_until_read() {
   }
 }
 
-// Returns on the rank that speaks for all that fail now; the others' messages would say the same.
+// Returns on one rank only, which prints the message: those of the other failing ranks would be the same.
 void wait_unless_first() {
   const AbortArbitration* word = abort_arbitration;
   if (word == nullptr) return;
@@ -66,11 +66,11 @@ void wait_unless_first() {
   if (!word->on_first_node()) std::this_thread::sleep_for(head_start);
 }
 
-/// The answer of `more`, or "" when there is none in time: a file system may be what hangs.
+/// Text of `more`, or "" if there is none in time: a file system may hang.
 std::string answer_of(const std::function<std::string()>& more) {
   if (!more) return {};
   try {
-    std::packaged_task<std::string()> task(more);  // keeps what `more` throws, too
+    std::packaged_task<std::string()> task(more);  // also stores an exception of `more`
     std::future<std::string> answer = task.get_future();
     std::thread(std::move(task)).detach();
     return answer.wait_for(asking) == std::future_status::ready ? answer.get() : std::string();
@@ -120,7 +120,7 @@ void abort_job(ExitCode code, std::string_view message, const std::function<std:
   }
 
   if (mpi_is_up()) {
-    // The last: tables that follow the message after an empty line stand above it.
+    // Text after an empty line, such as tables, is written above the message.
     const std::size_t end = std::min(message.find("\n\n"), message.size());
     std::string tables(message.substr(std::min(end + 2, message.size())));
     if (!tables.empty() && tables.back() != '\n') tables += '\n';

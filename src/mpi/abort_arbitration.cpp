@@ -47,7 +47,7 @@ bool has_ended(int pid) {
   std::ifstream file(fmt::format("/proc/{}/stat", pid));
   std::string text;
   if (!std::getline(file, text)) return false;
-  const std::size_t name_ends = text.rfind(')');  // the state stands two characters behind it
+  const std::size_t name_ends = text.rfind(')');  // the state is two characters after it
   const char state = name_ends != std::string::npos && name_ends + 2 < text.size() ? text[name_ends + 2] : '?';
   return state == 'Z' || state == 'X';
 }
@@ -75,7 +75,7 @@ AbortArbitration::AbortArbitration(const Communicator& world) {
   check(MPI_Allgather(&own, 2, MPI_INT, node_.data(), 2, MPI_INT, node.handle()), "share process ids");
   const bool sees_all = std::ranges::none_of(node_, has_ended, &Process::pid);
   std::array<int, 3> all{on_first_node_ ? 1 : 0, sees_all ? 1 : 0, words_.empty() ? 0 : 1};
-  // Also waits until everybody has opened it: then the name can go, and nothing is left behind however the job ends.
+  // Also a barrier after opening: the name can be unlinked then, and no file remains however the job ends.
   check(MPI_Allreduce(MPI_IN_PLACE, all.data(), 3, MPI_INT, MPI_MIN, node.handle()), "agree on the first node");
   on_first_node_ = all[0] != 0;
   all_share_ = all[2] != 0;

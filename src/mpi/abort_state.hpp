@@ -5,7 +5,7 @@
 
 namespace trireme::mpi {
 
-/// What `abort_job` asks before it speaks, from any thread; null: nothing. It must outlive that.
+/// Sets the arbitration that `abort_job` uses before it prints, from any thread; null: none. Must outlive its use.
 void set_abort_arbitration(const AbortArbitration* word);
 
 /// MPI is about to end: `abort_job` then calls no MPI function, which may hang.

@@ -10,11 +10,11 @@
 
 namespace trireme::mpi {
 
-/// Reports that other ranks have not come to `what` by the deadline.
+/// Reports that other ranks have not called `what` by the deadline.
 void report_late(const Deadline& deadline, std::string_view what);
 
-/// Waits for a nonblocking operation with back-off, so that ranks which wait for a slow one (for its disk, say) leave
-/// their cores to whoever computes; to the communicator's deadline. code: what the call that began it returned.
+/// Waits for a nonblocking operation with back-off, so that a long wait, such as for the disk of another rank, leaves
+/// the core to computing threads; at most until the communicator's deadline. code: result of the initiating call.
 inline void await(const Communicator& communicator, int code, MPI_Request& request, std::string_view what,
                   std::source_location where = std::source_location::current()) {
   check(code, what, where);

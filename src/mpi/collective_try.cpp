@@ -31,7 +31,7 @@ std::string shortened(std::string text) {
   return text + fmt::format(" ... ({} bytes in all)", bytes);
 }
 
-/// What failed on this rank; `relayed` where another rank of its group reports the cause.
+/// Failure of this rank; `relayed` if another rank of its group reports the cause.
 struct OwnFailure {
   ExitCode code;
   std::string message;

@@ -19,7 +19,7 @@ constexpr int clock_tag = 0;
 
 std::int64_t now() { return nanoseconds(Clock::now().time_since_epoch()).count(); }
 
-/// On rank 0: tells `other` the time as often as it asks.
+/// Sends the time to `other` once per request. On rank 0.
 void tell(const Communicator& world, int other) {
   for (int i = 0; i < exchanges; ++i) {
     std::int64_t time = 0;
@@ -29,7 +29,7 @@ void tell(const Communicator& world, int other) {
   }
 }
 
-/// What this rank's clock shows more than rank 0's.
+/// Estimates the offset of this rank's clock from rank 0's.
 std::int64_t ask(const Communicator& world) {
   std::int64_t ahead = 0, fastest = std::numeric_limits<std::int64_t>::max();
   for (int i = 0; i < exchanges; ++i) {

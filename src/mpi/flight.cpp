@@ -81,7 +81,7 @@ std::vector<Operation> FlightRecorder::in_flight() const {
   const std::scoped_lock lock(mutex_);
   std::vector<Operation> running;
   for (const auto& lane : lanes_) {
-    // Several may be under way on a GPU: the oldest is the one that the others wait for.
+    // On a GPU several may be in progress: the oldest blocks the others.
     for (Operation& operation : lane->operations()) {
       if (operation.finished) continue;
       running.push_back(std::move(operation));

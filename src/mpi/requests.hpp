@@ -10,14 +10,14 @@
 
 namespace trireme::mpi {
 
-/// MPI operations in flight on one communicator. Waits by testing with back-off, and can say which ranks did not
-/// answer.
+/// MPI operations in flight on one communicator. Waits by testing with back-off, and can list the ranks whose messages
+/// are missing.
 class Requests {
  public:
   explicit Requests(const Communicator& communicator) : communicator_(&communicator) {}
   Requests(const Requests&) = delete;
   Requests& operator=(const Requests&) = delete;
-  /// Abandons what is still in flight (only after a wait has thrown).
+  /// Abandons operations still in flight (only after a wait has thrown).
   ~Requests();
 
   /// Nothing is sent for `bytes` <= 0; long messages go in pieces (MPI's counts are int).

@@ -76,7 +76,7 @@ std::string first_difference(const View& a, const View& b) {
 
 void require_equal(const Communicator& communicator, std::string_view what, std::string_view text) {
   const std::uint64_t hash = fnv1a(text);
-  // The bits that all hashes have, and that all complements have: every bit is in one of both only where all are equal.
+  // The bits that all hashes have, and that all complements have: every bit is in one of both only if all are equal.
   // (A minimum would do, but MPICH 4.0 compares unsigned words as signed ones.)
   const std::array<std::uint64_t, 2> mine{hash, ~hash};
   std::array<std::uint64_t, 2> common_bits{};

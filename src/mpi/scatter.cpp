@@ -15,7 +15,7 @@ namespace {
 
 struct Size {
   std::int64_t bytes = 0;  ///< of the rank's text
-  std::int64_t calls = 0;  ///< in which the longest text goes
+  std::int64_t calls = 0;  ///< number of pieces of the longest text
 };
 
 /// The size of each rank's text.

@@ -71,7 +71,7 @@ std::string identity_of(const char* path) {
   return std::to_string(status.st_dev) + ":" + std::to_string(status.st_ino);
 }
 
-/// Equal on ranks of a node that see the same files; each rank has its own text where /proc does not tell.
+/// Text that is equal on ranks of a node with the same view of files; unique per rank if /proc does not show it.
 std::string view_text() {
   std::string text;
   for (const char* path : {"/proc/self/ns/mnt", "/proc/self/root/.", "."}) {

@@ -25,7 +25,7 @@ bool Backoff::brief() {
 
 void Backoff::sleep() {
   using std::chrono::microseconds;
-  // The kernel may let a sleep of 5 us take 55 unless the thread asks for precision.
+  // With the default timer slack, a sleep of 5 us may take 55.
   thread_local const int precise = prctl(PR_SET_TIMERSLACK, 1000UL);
   static_cast<void>(precise);
   const auto waited = std::chrono::duration_cast<microseconds>(Clock::now() - began_);
@@ -73,7 +73,7 @@ std::string dumped(const Deadline& deadline, const FlightRecorder* recorder, con
   static std::mutex one_at_a_time;  // several lanes may be late
   static std::string last;
   const std::scoped_lock lock(one_at_a_time);
-  // Without operations to tell of, the report only shows that this rank was able to write one.
+  // Without a recorder the report has no operations: it only proves that this rank was able to write one.
   if (recorder == nullptr && last == deadline.dump_path) return line;
   const FlightRecorder none;
   if (!(recorder != nullptr ? recorder : &none)->dump(deadline.dump_path, message))
@@ -106,7 +106,7 @@ void report_hang(const Deadline& deadline, const FlightRecorder* recorder, const
     deadline.on_hang(line);
     throw HangError(line);
   }
-  // The other ranks wait too: time for them to write what they were in, before this one ends them.
+  // The other ranks wait too: gives them time to write their reports, before this one ends them.
   constexpr double most_seconds = 5;
   std::this_thread::sleep_for(std::chrono::duration<double>(std::min(most_seconds, deadline.timeout_seconds / 2)));
   end_of_hang(deadline, line);
@@ -119,7 +119,7 @@ void report_lost_rank(const Deadline& deadline, const FlightRecorder* recorder, 
   if (!deadline.on_hang)
     for (; ended.empty() && seconds_since(began) < most_seconds; ended = ended_ranks())
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  // In the file, too: a launcher that ends the job may drop what ranks print from then on.
+  // Also into the file: a launcher that ends the job may drop later output of the ranks.
   const std::string line =
       dumped(deadline, recorder, ended.empty() ? message : fmt::format("{} No longer running: {}.", message, ended));
   if (deadline.on_hang) {

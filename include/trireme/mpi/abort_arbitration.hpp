@@ -43,7 +43,7 @@ class AbortArbitration {
   [[nodiscard]] std::string names_of(const std::function<bool(std::size_t)>& chosen) const;
   [[nodiscard]] std::atomic<int>& finalized(std::size_t node_rank) const { return words_[1 + node_rank]; }
 
-  std::vector<Process> node_;          ///< by rank in the node; empty where a rank does not see the others' processes
+  std::vector<Process> node_;          ///< by rank in the node; empty if a rank does not see the others' processes
   std::span<std::atomic<int>> words_;  ///< claimed, then one for each rank of the node: finalized; may be empty
   std::string host_;
   std::size_t node_rank_ = 0;

@@ -23,7 +23,7 @@ struct Failure {
 /// An error that every rank of a communicator throws with equal text and code: the job ends without MPI_Abort.
 class CollectiveError : public Error {
  public:
-  /// failures: by rank, not empty; the first one gives the code. text: all of them. prints: on one rank only.
+  /// failures: by rank, not empty; the first one determines the code. text: all of them. prints: on one rank only.
   CollectiveError(std::vector<Failure> failures, const std::string& text, bool prints);
   /// `error`, which every rank of `communicator` has thrown with the same text; its first rank prints it.
   CollectiveError(const Communicator& communicator, const Error& error);
@@ -37,14 +37,14 @@ class CollectiveError : public Error {
   bool prints_;
 };
 
-/// Runs `work` on every rank. Where it throws on any of them, every rank throws CollectiveError with the code of the
+/// Runs `work` on every rank. If it throws on any of them, every rank throws CollectiveError with the code of the
 /// lowest such rank, "[rank 3 on n2]" before each message unless the only one is rank 0's, and "and 9 more" for ranks
 /// with further messages. HangError passes through. A CollectiveError of a group within `communicator` counts once.
 /// what: completes "this rank waits for the others to ...": "open the token files". Collective over `communicator`, one
-/// all-reduce where nothing fails: `work` has no collective call behind what may throw.
+/// all-reduce if nothing fails: in `work` no collective call may follow code that can throw.
 void collective_try(const Communicator& communicator, std::string_view what, const std::function<void()>& work);
 
-/// How the first rank reports progress of long work to the ranks that wait for its end.
+/// Reports progress of long work on the first rank to the ranks that wait for its end.
 struct Progress {
   /// Called on every rank after each report.
   std::function<void()> mark{};
@@ -53,7 +53,7 @@ struct Progress {
   std::function<std::shared_ptr<void>(std::function<void()> report)> watch{};
 };
 
-/// The text that `work` returns on the first rank, on every rank. `work` calls no MPI. Where it throws, every rank
+/// The text that `work` returns on the first rank, on every rank. `work` must not call MPI. If it throws, every rank
 /// throws CollectiveError. what: as for collective_try. Collective over `communicator`.
 [[nodiscard]] std::string on_first_rank(const Communicator& communicator, std::string_view what,
                                         const std::function<std::string()>& work, const Progress& progress = {});

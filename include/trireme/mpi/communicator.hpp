@@ -41,14 +41,14 @@ class Communicator {
   [[nodiscard]] int job_rank(int rank) const;
   /// The same with its node, "rank 3 on n2", once this communicator or the one it was made from has learnt the nodes.
   [[nodiscard]] std::string name_of(int rank) const;
-  /// Learns on which node every rank of the job runs. Collective over the job, O(log ranks) messages; 64 bytes a node
-  /// and 4 a rank, in one piece of memory each.
+  /// Gathers the node of every rank of the job. Collective over the job, O(log ranks) messages; 64 bytes a node and 4 a
+  /// rank, in one allocation each.
   void learn_nodes();
-  /// some_rank_of_each node, by their rank in the job; empty where the nodes are not learnt.
+  /// some_rank_of_each node, by their rank in the job; empty if the nodes are not learnt.
   [[nodiscard]] std::vector<int> rank_of_each_node() const;
 
-  /// How long the calls that exchange texts and flags (gather.hpp, broadcast.hpp) wait on this communicator and on
-  /// those made from it from now on; without one they wait forever.
+  /// Sets the timeout of calls that exchange texts and flags (gather.hpp, broadcast.hpp) on this communicator and on
+  /// those derived from it afterwards; without one they wait forever.
   void set_deadline(Deadline deadline) { deadline_ = std::make_shared<const Deadline>(std::move(deadline)); }
   /// Null: none.
   [[nodiscard]] const Deadline* deadline() const noexcept { return deadline_.get(); }
@@ -57,13 +57,13 @@ class Communicator {
 
  private:
   struct Nodes {
-    std::string names;              ///< so many bytes each (`longest_name`), padded with zeros
+    std::string names;              ///< of `longest_name` bytes each, padded with zeros
     std::vector<int> node_of_rank;  ///< by rank of the job
     std::vector<int> some_rank;     ///< by node: rank_of_each_node
   };
 
   explicit Communicator(MPI_Comm owned) : Communicator(owned, nullptr) {}
-  /// parent: gives its nodes' names and its deadline; null: none.
+  /// parent: source of the nodes' names and the deadline; null: none.
   Communicator(MPI_Comm owned, const Communicator* parent);
   void release() noexcept;
 

@@ -7,23 +7,23 @@
 
 namespace trireme::mpi {
 
-/// How long a collective may wait for the other ranks, and what happens then.
+/// Limit of the time that a collective may wait for the other ranks, and the reaction.
 struct Deadline {
   double timeout_seconds = 600;  ///< comm.timeout_seconds
   /// Called with one line that names the operation and the ranks it waits for. The default ends the job with exit
   /// code 7. Tests throw from it.
   std::function<void(const std::string& message)> on_hang{};
-  /// Where to write the flight recorder as JSON before that, such as run.output/hang-rank3.json; "": this rank writes
-  /// none.
+  /// Path of the flight recorder's JSON dump, written before that, such as run.output/hang-rank3.json; "": none on this
+  /// rank.
   std::string dump_path{};
-  /// Asked after the other ranks had time to write theirs, by the rank that prints the message: which did not, "rank 3
-  /// on n2" ("": nobody). May be absent.
+  /// Lists the ranks without a hang report, such as "rank 3 on n2", or "" if there are none. Called by the rank that
+  /// prints the message, after the others had time to write. May be absent.
   std::function<std::string()> silent_ranks{};
-  /// When any rank was last seen at work that others wait for without a collective that tells (files): asked when a
-  /// deadline has passed, which then counts from there. May be absent. Any thread may call it.
+  /// Time of the last progress of any rank in work without collectives (files). Called when a
+  /// deadline has passed, which then restarts from that time. May be absent. Called from any thread.
   std::function<std::chrono::steady_clock::time_point()> last_progress{};
 
-  /// Whether what waits, or has not moved, since then is overdue by now (`running_seconds`).
+  /// Whether a wait or a period without progress that began at `since` is overdue (`running_seconds`).
   [[nodiscard]] bool passed(std::chrono::steady_clock::time_point since) const;
 };
 

@@ -21,7 +21,7 @@ struct Operation {
   const char* name = "";       ///< "all_gather"
   std::uint64_t sequence = 0;  ///< counts this lane's operations from 1; the rank with the lowest one is the one behind
   Bytes bytes;
-  std::string task;  ///< what it is for: `doing`
+  std::string task;  ///< purpose: `doing`
   Clock::time_point started{};
   std::optional<Clock::time_point> finished;
 };
@@ -31,7 +31,7 @@ void doing(std::string task);
 /// The last activity; "" before.
 [[nodiscard]] std::string task_of_this_thread();
 
-/// "reduce_scatter #17 (12.0 MiB) on shard/reduce", and for what, where that is known.
+/// "reduce_scatter #17 (12.0 MiB) on shard/reduce", with the purpose if known.
 [[nodiscard]] std::string to_text(const Operation& operation);
 
 /// The last operations of one lane. Written by the lane's thread, read by any.
@@ -42,7 +42,7 @@ class FlightLane {
   Operation begin(const char* operation, Bytes bytes);
   /// Notes that the operation begun last is done.
   void finish();
-  /// Notes that operation `sequence` is done; nothing where newer ones have taken its place.
+  /// Notes that operation `sequence` is done; nothing if newer ones have taken its place.
   void finish(std::uint64_t sequence);
   /// Oldest first.
   [[nodiscard]] std::vector<Operation> operations() const;

@@ -11,8 +11,8 @@
 
 namespace trireme::mpi {
 
-/// Throws EnvironmentError with MPI's own text and the caller's place unless `code` is MPI_SUCCESS.
-/// what: what was attempted, as an infinitive: "duplicate the world communicator".
+/// Throws EnvironmentError with MPI's own text and the caller's place unless `code` is MPI_SUCCESS. what: the attempted
+/// action, as an infinitive: "duplicate the world communicator".
 void check(int code, std::string_view what, std::source_location where = std::source_location::current());
 
 }  // namespace trireme::mpi

@@ -10,9 +10,9 @@ namespace trireme::mpi {
 
 class Communicator;
 
-/// Throws CollectiveError with exit code 2 unless all ranks give the same `text`: it names `what`, the ranks that
-/// differ from the majority, and the first line that differs. Collective over `communicator`; one all-reduce where they
-/// agree.
+/// Throws CollectiveError with exit code 2 unless `text` is equal on all ranks,
+/// with `what`, the ranks that differ from the majority, and the first line that
+/// differs. Collective over `communicator`; one all-reduce if they are equal.
 void require_equal(const Communicator& communicator, std::string_view what, std::string_view text);
 
 /// The message for ranks whose hashes differ: the others are compared with the most frequent value (of equally frequent

@@ -11,9 +11,9 @@ namespace trireme::mpi {
 /// MPI between initialisation and finalisation. Lives in `main` only, and outlives every other communicator.
 class Session {
  public:
-  /// Initialises MPI with MPI_THREAD_MULTIPLE: every lane calls it from its own thread. From then on an
+  /// Initialises MPI with MPI_THREAD_MULTIPLE: every lane calls it from a separate thread. Afterwards an
   /// uncaught exception, on any thread, ends the job (`abort_job`). Collective over the job.
-  /// Throws EnvironmentError when this MPI gives a lower level.
+  /// Throws EnvironmentError if this MPI provides a lower level.
   Session(int* argc, char*** argv);
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;

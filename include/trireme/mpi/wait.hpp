@@ -8,8 +8,8 @@
 
 namespace trireme::mpi {
 
-/// How a lane waits where ranks share cores: a few tests in a row, then giving the core away, then sleeping an eighth
-/// of the time waited so far, up to a millisecond. So it never spins for long, and is late by little.
+/// Back-off of waiting lanes, for shared cores: a few tests in a row, then yielding the core, then sleeping an eighth
+/// of the time waited so far, up to a millisecond. It never spins for long, and its delay is small.
 class Backoff {
  public:
   /// Passes a very short time, or returns false: then it is time to sleep, and worth looking at a clock.
@@ -29,7 +29,7 @@ class Wait {
   Wait(Operation operation, const Deadline& deadline, const FlightRecorder& recorder)
       : operation_(std::move(operation)), deadline_(&deadline), recorder_(&recorder) {}
 
-  /// Returns when `done()` is true. missing: names the ranks that are waited for, asked only when the deadline has
+  /// Returns when `done()` is true. missing: returns the names of the awaited ranks; called only when the deadline has
   /// passed.
   template <class Done, class Missing>
   void until(Done&& done, Missing&& missing) {
@@ -60,8 +60,8 @@ class Wait {
   const FlightRecorder* recorder_;
 };
 
-/// Reports a hang: dumps the recorder where the deadline says so, then its `on_hang`, or the end of the job with exit
-/// code 7.
+/// Reports a hang: writes the recorder to the deadline's dump_path, then calls its `on_hang`, or else ends the job with
+/// exit code 7.
 void report_hang(const Deadline& deadline, const FlightRecorder* recorder, const std::string& message);
 
 /// Reports that another rank has ended, before any deadline: the same, but waits two seconds at most for a sign which
