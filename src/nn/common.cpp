@@ -28,7 +28,7 @@ at::Tensor joined(std::span<const at::Tensor> matrices) {
 
 namespace {
 
-/// One weight of several; a copy where they lie apart.
+/// Several weights as one; a copy unless they are contiguous.
 at::Tensor as_one(std::span<const at::Tensor> weights) {
   const at::Tensor all = joined(weights);
   return all.defined() ? all : at::cat(at::TensorList(weights.data(), weights.size()));

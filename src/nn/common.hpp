@@ -15,11 +15,11 @@ namespace trireme::nn {
 /// While it lives, operators go straight to their kernels: no autograd graph, no version counters.
 using PlainOperators = at::AutoDispatchBelowADInplaceOrView;
 
-/// Several weights [M_i, K] as one [sum M_i, K] where they lie one after another in one buffer, as in a flat parameter
-/// whose sizes are multiples of the alignment: one product instead of several. An undefined tensor where they do not.
+/// Several weights [M_i, K] as one [sum M_i, K] if they are contiguous in one buffer, as in a flat parameter whose
+/// sizes are multiples of the alignment: one product instead of several. Otherwise an undefined tensor.
 [[nodiscard]] at::Tensor joined(std::span<const at::Tensor> matrices);
 
-/// x [w_0; w_1; ...]^T: the outputs side by side, [N, sum M_i]. In fp8 they are one weight, wherever they lie.
+/// x [w_0; w_1; ...]^T: the concatenated outputs, [N, sum M_i]. In fp8 they are one weight, contiguous or not.
 [[nodiscard]] at::Tensor joint_linear(const at::Tensor& x, std::span<const at::Tensor> weights, Fp8 fp8 = Fp8::none);
 /// The gradient of joint_linear by x. d_y: [N, sum M_i].
 [[nodiscard]] at::Tensor joint_backward_input(const at::Tensor& d_y, std::span<const at::Tensor> weights,

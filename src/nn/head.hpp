@@ -11,9 +11,9 @@ namespace trireme::nn {
 /// MiB of fp32, at least 256; on a device within 1 GiB of bf16, at least 1024.
 [[nodiscard]] std::int64_t chosen_chunk(std::int64_t vocab, at::Device device = at::kCPU);
 
-/// Final norm, logits, softmax cross-entropy. Parameters: {norm..., lm_head [vocab, D]} (tied: embed_tokens).
-/// The logits of one chunk of tokens exist at a time: computed, turned into their own gradient in place and used up,
-/// all in backward. So in train mode forward only saves x; the loss comes from backward.
+/// Final norm, logits, softmax cross-entropy. Parameters: {norm..., lm_head [vocab, D]} (tied: embed_tokens). The
+/// logits of one chunk of tokens exist at a time: computed, turned into their own gradient in place and consumed, all
+/// in backward. So in train mode forward only saves x; backward returns the loss.
 class Head final : public Stage {
  public:
   /// chunk_tokens: 0 for chosen_chunk.

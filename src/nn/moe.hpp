@@ -6,13 +6,13 @@
 
 namespace trireme::nn {
 
-/// The gradient by what nothing reads: it is written all the same.
+/// Zeroes the gradient of an unused parameter.
 void no_gradient(const Grad& grad);
 
-/// The products of some experts over rows sorted by expert: rows [begin[e], begin[e + 1]) are of expert e. One after
-/// the other; on a GPU at once where kernels::multiplies_in_groups, but for gradients by weights, which are fp32 and
-/// added to what is there. Parameters: gate and up of an expert adjacent, every expert's down after them. An
-/// expert without rows writes gradients of zero all the same.
+/// The products of some experts over rows sorted by expert: rows [begin[e], begin[e + 1]) belong to expert e. One after
+/// the other; on a GPU grouped if kernels::multiplies_in_groups, except for fp32 weight gradients, which are
+/// accumulated. Parameters: gate and up of an expert adjacent, every expert's down after them. An expert without rows
+/// writes zero gradients.
 struct ExpertProducts {
   std::int64_t count = 0;
   Fp8 of_gate_up = Fp8::none, of_down = Fp8::none;
@@ -23,22 +23,22 @@ struct ExpertProducts {
   /// Gate and up, [R, 2I], of inputs [R, D].
   [[nodiscard]] at::Tensor gate_up(const at::Tensor& inputs, std::span<const std::int64_t> begin,
                                    std::span<const at::Tensor> parameters) const;
-  /// Down, [R, D], of what it reads, [R, I].
+  /// Down projection, [R, D], of its input, [R, I].
   [[nodiscard]] at::Tensor down(const at::Tensor& inner, std::span<const std::int64_t> begin,
                                 std::span<const at::Tensor> parameters) const;
-  /// The gradient by what down reads, [R, I].
+  /// The gradient of down's input, [R, I].
   [[nodiscard]] at::Tensor backward_down(const at::Tensor& d_rows, std::span<const std::int64_t> begin,
                                          std::span<const at::Tensor> parameters) const;
   /// The gradient by the inputs, [R, D].
   [[nodiscard]] at::Tensor backward_gate_up(const at::Tensor& d_gate_up, std::span<const std::int64_t> begin,
                                             std::span<const at::Tensor> parameters) const;
-  /// Writes the gradients by all of them. inner: what down reads.
+  /// Writes the gradients of all parameters. inner: down's input.
   void backward_weight(const at::Tensor& d_rows, const at::Tensor& inner, const at::Tensor& d_gate_up,
                        const at::Tensor& inputs, std::span<const std::int64_t> begin,
                        std::span<const Grad> grads) const;
 
  private:
-  /// The matrices of all experts, those of each one above the other: [count, rows, columns]. Undefined where they do
+  /// The matrices of all experts, those of each one above the other: [count, rows, columns]. Undefined if they do
   /// not follow each other, or the product rounds to fp8.
   [[nodiscard]] at::Tensor stacked(std::span<const at::Tensor> matrices, Fp8 fp8) const;
   [[nodiscard]] std::span<const at::Tensor> gates(std::span<const at::Tensor> parameters) const {
@@ -53,9 +53,9 @@ struct ExpertProducts {
 /// The rows of a choice of one expert for each token: row i is token i.
 [[nodiscard]] kernels::ExpertRows one_by_one(std::int64_t rows, const at::TensorOptions& options);
 
-/// The experts that every token goes through, as one: x + down(silu(gate(h)) * up(h)), where they are gated times
-/// sigmoid(weight(h)), which like a router is fp32 and multiplies what down reads. Parameters: where gated the weight;
-/// gate, up, down. Saves gate|up, where gated that logit; where all is kept, what down reads before its weight.
+/// The shared experts, as one: x + down(silu(gate(h)) * up(h)). If gated, down's input is multiplied by
+/// sigmoid(weight(h)), in fp32 like a router. Parameters: the weight if gated; gate, up, down. Saves gate|up, and the
+/// logit if gated; with Keep::all also down's input before weighting.
 class SharedExpert {
  public:
   SharedExpert(const model::Experts& experts, const model::Fp8Products& fp8)
@@ -65,14 +65,14 @@ class SharedExpert {
         of_down_(fp8.of(model::Role::shared_down)) {}
 
   [[nodiscard]] std::size_t parameters() const { return gated_ ? 4 : 3; }
-  /// How many tensors it saves where not all is kept.
+  /// Number of saved tensors without Keep::all.
   [[nodiscard]] std::size_t products() const { return gated_ ? 2 : 1; }
 
   /// Adds to `saved`, and where all is kept to `kept`, in the modes that save. Undefined in Mode::rebuild.
   [[nodiscard]] at::Tensor forward(const at::Tensor& h, const at::Tensor& x, std::span<const at::Tensor> parameters,
                                    Mode mode, std::vector<at::Tensor>& saved, std::vector<at::Tensor>& kept) const;
-  /// The gradient by h. kept: what forward kept, or undefined. Appends to `pending` what the gradients by the
-  /// parameters need: what down reads, the gradient by gate|up, where gated that by the logit.
+  /// The gradient of h. kept: the tensor kept by forward, or undefined. Appends the inputs of the parameter gradients
+  /// to `pending`: down's input, the gradient of gate|up, and that of the logit if gated.
   [[nodiscard]] at::Tensor backward_input(const at::Tensor& d_out, std::span<const at::Tensor> parameters,
                                           std::span<const at::Tensor> saved, const at::Tensor& kept,
                                           std::vector<at::Tensor>& pending) const;
@@ -89,12 +89,12 @@ class SharedExpert {
 };
 
 /// y = x + shared experts of h + the sum over a token's experts of weight * down(silu(gate(h)) * up(h)), h = norm(x)
-/// (Shazeer et al. 2017). The router's logits and all that follows from them are fp32. No token is dropped. Products go
-/// expert by expert over rows sorted by expert; the weight multiplies what down reads, so that the outputs of experts
-/// are not kept. Parameters: roles_of(moe). Saves what Route does, and gate|up of all rows; where all is kept, what
-/// down reads before its weight. The choice is made once: a stage that runs again is given it. Between the two parts of
-/// a backward wait the gradient by its output, the choice, what down reads, the gradient by gate|up, and what Route
-/// has.
+/// (Shazeer et al. 2017). The router's logits and everything computed from them are fp32. No token is dropped. Products
+/// are computed expert by expert over rows sorted by expert; down's input is weighted, so that the outputs of experts
+/// need not be saved. Parameters: roles_of(moe). Saves the tensors of Route, and gate|up of all rows; with Keep::all
+/// also down's input before weighting. The choice is made once and reused in a recompute. Between the two parts of a
+/// backward it keeps the gradient of its output, the choice, down's input, the gradient of gate|up, and the tensors of
+/// Route.
 class Moe final : public Stage {
  public:
   explicit Moe(const model::Sizes& sizes, const model::Fp8Products& fp8);
@@ -107,12 +107,12 @@ class Moe final : public Stage {
   void backward_weight(std::span<const Grad> grads, const Saved& saved) const override;
 
  private:
-  /// How many parameters it has.
+  /// Number of its parameters.
   [[nodiscard]] std::size_t parameters() const {
     return route_.parameters() + static_cast<std::size_t>(3 * experts_.count);
   }
 
-  /// The two parts of a backward. by_expert: where the rows of tokens lie, which the first part finds out.
+  /// The two parts of a backward. by_expert: the places of the rows of tokens, set by the first part.
   [[nodiscard]] Result input_gradient(const at::Tensor& d_hidden, std::span<const at::Tensor> parameters,
                                       const Microbatch& microbatch, Saved& saved, kernels::ExpertRows& by_expert) const;
   void weight_gradients(const kernels::ExpertRows& by_expert, std::span<const Grad> grads, const Saved& saved) const;

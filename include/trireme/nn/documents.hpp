@@ -8,8 +8,8 @@
 namespace trireme::nn {
 
 /// Microbatch::document_begin of rows of packed documents: the token `document_end` is the last of its document, the
-/// one after it the first of the next. A row begins a document, too, though it may be in the middle of one. Positions
-/// (RoPE's, learned ones) continue over the row and are not reset, as in TorchTitan: RoPE knows distances only.
+/// next token the first of the next. A row begins a document, too, though it may be in the middle of one. Positions
+/// (RoPE's, learned ones) continue over the row and are not reset, as in TorchTitan: RoPE depends on distances only.
 /// inputs: int32 [B*T] on the host. Returns int32 [B*T].
 [[nodiscard]] at::Tensor document_begins(const at::Tensor& inputs, std::int64_t seq_len, std::int64_t document_end);
 

@@ -13,16 +13,16 @@
 /// between them. The third, merge, is kernels::sum_rows.
 namespace trireme::nn {
 
-/// Norm, router and shared experts: what every token goes through. Saves x, the statistics of the norm, the logits, the
-/// choice, what shared experts save; where all is kept, h and what these keep. The choice is made once: where it runs
-/// again it is given it. Parameters: roles_of(route).
+/// Norm, router and shared experts: the computations for every token. Saves x, the statistics of the norm, the logits,
+/// the choice, and the tensors of shared experts; with Keep::all also h and more of shared experts. The choice is made
+/// once and reused in a recompute. Parameters: roles_of(route).
 class Route {
  public:
   explicit Route(const model::Sizes& sizes, model::Fp8Products fp8);
 
   struct Tokens {
     at::Tensor h;                   ///< [N, D], normed
-    at::Tensor hidden;              ///< [N, D]: x and what shared experts make of h; with these undefined in rebuild
+    at::Tensor hidden;              ///< [N, D]: x + shared experts of h; with these undefined in rebuild
     at::Tensor weights;             ///< fp32 [N, k]: of each token's experts
     kernels::ExpertRows by_expert;  ///< where the rows of a token are
   };
@@ -43,16 +43,16 @@ class Route {
   [[nodiscard]] static const at::Tensor& choice_of(std::span<const at::Tensor> saved) {
     return saved.size() == 1 ? saved[0] : saved[3];
   }
-  /// The places of the rows and the weights [N, k], from what forward saved. tokens: as of kernels::expert_rows.
+  /// The places of the rows and the weights [N, k], from the saved tensors. tokens: as for kernels::expert_rows.
   [[nodiscard]] kernels::ExpertRows rows_of(std::span<const at::Tensor> saved,
                                             std::span<const std::int64_t> tokens) const;
   [[nodiscard]] at::Tensor weights_of(std::span<const at::Tensor> saved) const;
   /// Recomputes h.
   [[nodiscard]] at::Tensor normed(std::span<const at::Tensor> parameters, std::span<const at::Tensor> saved) const;
-  /// d_rows [R, D] and d_weights, fp32 [N, k] or, of rows, [R]: gradients by what forward returned. d_hidden: by the
-  /// residual stream. Inputs of the parameters' gradients replace the saved tensors: h, the gradient
-  /// by the logits, that by the norm's parameters, and what shared experts have. Parameters behind its own are left
-  /// alone.
+  /// d_rows [R, D] and d_weights, fp32 [N, k] or, of rows, [R]: gradients of forward's
+  /// results. d_hidden: of the residual stream. Inputs of the parameter gradients
+  /// replace the saved tensors: h, the gradients of the logits and of the norm's
+  /// parameters, and those of shared experts. Later parameters are left unchanged.
   [[nodiscard]] Result backward_input(const at::Tensor& d_rows, const at::Tensor& d_weights, const at::Tensor& d_hidden,
                                       const kernels::ExpertRows& by_expert, std::span<const at::Tensor> parameters,
                                       const Microbatch& microbatch, std::vector<at::Tensor>& saved) const;
@@ -62,11 +62,11 @@ class Route {
   [[nodiscard]] bool shares() const { return experts_.shared != model::SharedExperts::none; }
 
   [[nodiscard]] std::size_t parameters() const;
-  /// How many tensors it saves, where all is kept and else.
+  /// Number of saved tensors, with Keep::all or without.
   [[nodiscard]] std::size_t saves_tensors(bool all) const;
 
  private:
-  /// Where the parameters of shared experts begin.
+  /// Index of the first parameter of shared experts.
   [[nodiscard]] std::size_t shared() const { return router_ + (experts_.choice_bias ? 2 : 1); }
 
   model::Experts experts_;
@@ -75,8 +75,8 @@ class Route {
   std::size_t router_;  ///< its place
 };
 
-/// weight * down(silu(gate(row)) * up(row)) of the experts that a rank has. Saves the rows, their weights, gate|up;
-/// where all is kept, what down reads before its weight. Of all experts' parameters it uses its own.
+/// weight * down(silu(gate(row)) * up(row)) of this rank's experts. Saves the rows, their weights, gate|up; with
+/// Keep::all also down's input before weighting. Uses its part of the parameters of all experts.
 class HeldExperts {
  public:
   HeldExperts(const model::Sizes& sizes, const model::ExpertPart& part, model::Fp8Products fp8);
@@ -89,8 +89,8 @@ class HeldExperts {
   struct Gradients {
     at::Tensor rows, weights;
   };
-  /// Inputs of the parameters' gradients replace the saved tensors: the rows, the gradient by what
-  /// became of them, what down reads, the gradient by gate|up.
+  /// Inputs of the parameter gradients replace the saved tensors: the rows, the gradients of the outputs, down's input,
+  /// the gradient of gate|up.
   [[nodiscard]] Gradients backward_input(const at::Tensor& d_out, std::span<const std::int64_t> begin,
                                          std::span<const at::Tensor> parameters, std::vector<at::Tensor>& saved) const;
   void backward_weight(std::span<const std::int64_t> begin, std::span<const Grad> grads,

@@ -17,7 +17,7 @@ class Norm {
  public:
   explicit Norm(const model::Sizes& sizes) : kind_(sizes.decoder.norm), eps_(sizes.norm_eps) {}
 
-  /// How many parameters it has: the first ones of its stage.
+  /// Number of its parameters, the first ones of its stage.
   [[nodiscard]] std::size_t parameters() const { return kind_ == model::NormKind::layer ? 2 : 1; }
 
   struct Output {

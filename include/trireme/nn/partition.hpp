@@ -50,15 +50,15 @@ class VocabularyEmbedding {
 };
 
 /// Logits and loss of this rank's part of the vocabulary; the logits of one chunk of tokens exist at a time. Between
-/// forward and backward all ranks must know every token's maximum and sum: the first chunk waits for that, the others
-/// are computed again. Where all tokens are one chunk nothing is.
+/// forward and backward all ranks need every token's maximum and sum: the first chunk is kept until then, the others
+/// are recomputed. A single chunk needs no recompute.
 class VocabularyHead {
  public:
   /// sizes: of the whole model. chunk_tokens: 0 for chosen.
   VocabularyHead(const model::Sizes& sizes, model::VocabularyPart part, int ranks, std::int64_t chunk_tokens,
                  at::Device device = at::kCPU);
-  /// Statistics [N, 3] fp32 (kernels::vocabulary_statistics); in infer the logits of each row's last position,
-  /// [B, ceil(vocab / ranks)] fp32. h: [N, D], normed. first_logits: becomes what backward takes.
+  /// Statistics [N, 3] fp32 (kernels::vocabulary_statistics); in infer the logits of each row's last position, [B,
+  /// ceil(vocab / ranks)] fp32. h: [N, D], normed. first_logits: set to an input of backward.
   [[nodiscard]] at::Tensor forward(const at::Tensor& h, std::span<const at::Tensor> parameters,
                                    const Microbatch& microbatch, Mode mode, at::Tensor& first_logits) const;
   /// This rank's term of the gradient by h. softmax: [N, 2] of kernels::combine_statistics.
@@ -91,7 +91,7 @@ struct Layer {
   std::optional<VocabularyHead> head;
 };
 
-/// The layer of one stage of `model`, as its tensor rank runs it. device: where its tensors will lie.
+/// The layer of one stage of `model`, as its tensor rank runs it. device: of its tensors.
 [[nodiscard]] Layer make_layer(const model::Model& model, const model::Stage& stage, std::int64_t max_seq_len,
                                DType compute, std::int64_t loss_chunk_tokens, at::Device device = at::kCPU);
 

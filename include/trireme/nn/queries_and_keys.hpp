@@ -29,11 +29,11 @@ struct NormedPiece {
 struct ProjectedParts {
   at::Tensor q, k, v;
   at::Tensor qk,
-      kv;  ///< both: the heads that norms and RoPE work on; what attention over gathered keys reads of others
+      kv;  ///< both: local heads for norms and RoPE; `kv` for attention over gathered keys
   ProjectedParts(const at::Tensor& qkv, const model::Sizes& sizes);
 };
 
-/// How a stage turns queries and keys, and of which tokens.
+/// Rotation of queries and keys in a stage, and its tokens.
 struct RopeOfStage {
   std::int64_t width = 0, head_dim = 0;
   bool adjacent_pairs = false;
@@ -44,29 +44,29 @@ struct RopeOfStage {
   friend bool operator==(const RopeOfStage&, const RopeOfStage&) = default;
 };
 
-/// Those of queries are others than those of keys where these are scaled by their position.
+/// Tables for queries differ from those for keys if queries are scaled by their position.
 using RotaryTables = kernels::Rotated;
 
 /// Computation between the projection q|k|v and attention: a norm of queries and keys where the decoder has one, and
 /// RoPE where the stage rotates.
 class QueriesAndKeys {
  public:
-  /// max_seq_len: of whole sequences; all of them are as long where `part` divides them. device: where tensors will
-  /// lie.
+  /// max_seq_len: of whole sequences; if `part` divides
+  /// them, all have this length. device: of the tensors.
   QueriesAndKeys(const model::Sizes& sizes, const model::Stage& stage, const Slots& slots, std::int64_t max_seq_len,
                  const model::ContextPart& part, at::Device device);
 
   [[nodiscard]] bool norms() const { return !pieces_.empty(); }
-  /// fp32, what `prepare` writes of `tokens` tokens: [pieces, N]. Undefined without a norm.
+  /// rstd, fp32, that `prepare` writes for `tokens` tokens: [pieces, N]. Undefined without a norm.
   [[nodiscard]] at::Tensor new_rstd(const at::Tensor& like, std::int64_t tokens) const;
   /// Queries and keys as attention reads them, [N, (heads + kv_heads) * head_dim]: those of `qk` turned in place, or
   /// normed and turned in a new tensor. rstd: written unless `again`. Without a norm it is turned once only.
   [[nodiscard]] at::Tensor prepare(const at::Tensor& qk, std::span<const at::Tensor> parameters,
                                    const Microbatch& microbatch, const at::Tensor& rstd, bool again) const;
-  /// How `prepare` turns them, for attention's backward.
+  /// The rotation by `prepare`, for attention's backward.
   [[nodiscard]] kernels::Rotated rotated(const Microbatch& microbatch) const;
-  /// The gradient by the projection's output in place of that by what `prepare` returned, turned back by `rotated`. qk:
-  /// as given to it. Returns the gradients by the norms' weights.
+  /// Replaces the gradient of prepare's result by that of the projection's output, rotated back by `rotated`. qk: its
+  /// input. Returns the gradients of the norms' weights.
   [[nodiscard]] std::vector<at::Tensor> norms_backward(const at::Tensor& d_qk, const at::Tensor& qk,
                                                        std::span<const at::Tensor> parameters,
                                                        const at::Tensor& rstd) const;
@@ -74,7 +74,7 @@ class QueriesAndKeys {
   [[nodiscard]] std::vector<at::Tensor> backward(const at::Tensor& d_qk, const at::Tensor& qk,
                                                  std::span<const at::Tensor> parameters, const Microbatch& microbatch,
                                                  const at::Tensor& rstd) const;
-  /// Puts what `backward` returned into the gradients.
+  /// Stores the gradients that `backward` returned.
   void put_weights(std::span<const at::Tensor> d_weights, std::span<const Grad> grads) const;
 
  private:

@@ -28,7 +28,7 @@ enum class Mode { train, train_keep_all, rebuild, evaluate, infer, generate, dec
 /// B sequences of T tokens, as one list of B*T tokens, row after row.
 struct Microbatch {
   at::Tensor inputs;         ///< int32 [B*T]
-  at::Tensor targets;        ///< int32 [B*T], -1 where not counted; undefined for infer
+  at::Tensor targets;        ///< int32 [B*T], -1 if not counted; undefined for infer
   std::int64_t batch = 0;    ///< B
   std::int64_t seq_len = 0;  ///< T: with context parallelism this rank's tokens of each sequence
   /// int32 [B*T]: where in its sequence the document of each token begins (`document_begins`): attention stays within
@@ -65,7 +65,7 @@ struct Result {
   /// [B*T, D] in the compute dtype. Head: undefined in train and evaluate; in infer the logits of each row's last
   /// position, [B, vocab] fp32.
   at::Tensor hidden;
-  /// From the head: forward in evaluate, where there is no z-loss; backward in train.
+  /// From the head: forward in evaluate, if there is no z-loss; backward in train.
   kernels::LossSums loss{};
   /// The same from a head on a device, [2] fp64 there, without a wait of the host: `loss` is 0 then. Undefined on the
   /// host.
@@ -75,7 +75,7 @@ struct Result {
   /// From a moe stage: backward, scaled.
   double balance_loss = 0, router_z_loss = 0;
   at::Tensor
-      device_router_losses{};  ///< on a GPU both instead, fp64 [2]; undefined where the microbatch weighs neither
+      device_router_losses{};  ///< on a GPU both instead, fp64 [2]; undefined if the microbatch has neither weight
 };
 
 /// A local piece of a block's forward. Const and without state between calls: one object serves every block and
@@ -97,16 +97,16 @@ class Stage {
   virtual Result backward(at::Tensor d_hidden, std::span<const at::Tensor> parameters, std::span<const Grad> grads,
                           const Microbatch& microbatch, Saved saved) const = 0;
 
-  /// The two parts of a backward, between which may be any time: the gradient by the stage's input, as `backward`
-  /// returns it; then `grads`, which needs no parameter values. What waits takes the place of what forward saved:
-  /// model::pending_tensors, to the byte. Layers of attention, mlp and moe have them; the others throw BugError.
+  /// The two parts of a backward, at any times: first the gradient of the stage's input, as `backward` returns it; then
+  /// `grads`, without parameter values. Between them model::pending_tensors replace the saved tensors, with exactly
+  /// these bytes. Layers of attention, mlp and moe have them; the others throw BugError.
   virtual Result backward_input(at::Tensor d_hidden, std::span<const at::Tensor> parameters,
                                 const Microbatch& microbatch, Saved& saved) const;
   virtual void backward_weight(std::span<const Grad> grads, const Saved& saved) const;
 };
 
-/// A whole stage. Sequences may be up to `max_seq_len` long. `loss_chunk_tokens`: tokens whose logits exist at
-/// once, in the head; 0: chosen so that they stay in cache. device: where its tensors will lie.
+/// A whole stage. Sequences can have up to `max_seq_len` tokens. `loss_chunk_tokens`: tokens whose logits exist at
+/// once, in the head; 0: chosen so that they stay in cache. device: of its tensors.
 [[nodiscard]] std::unique_ptr<Stage> make_stage(const model::Stage& stage, const model::Sizes& sizes,
                                                 std::int64_t max_seq_len, DType compute, std::int64_t loss_chunk_tokens,
                                                 at::Device device = at::kCPU);
