@@ -13,9 +13,9 @@
 namespace trireme::optim {
 namespace {
 
-/// Sums squares in 32 lanes, in an order that depends on `elements` only: four strands, because one stream alone does
-/// not fill the memory bus, of eight lanes each. The square of an fp32 number is exact in fp64, so every build and CPU
-/// gives the same bits.
+/// Sums squares in 32 lanes, in an order that depends on `elements` only: four strands of eight lanes, because a single
+/// stream does not saturate the memory bus. The square of an fp32 number is exact in fp64, so the results are bitwise
+/// equal in every build and on every CPU.
 double squares(const float* values, std::int64_t elements) {
   constexpr std::int64_t strands = 4, lanes = 8, group = 16;
   const std::int64_t strand = elements / (strands * group) * group;

@@ -19,7 +19,7 @@ struct DeviceState {
 };
 
 /// One AdamW step as `adamw` on spans. gradient: fp32 [elements]. compute: bf16 [elements], which becomes the rounded
-/// masters, and holds them with the remainder where there is one; undefined: there is none.
+/// masters, and holds them with the remainder if there is one; undefined: there is none.
 void adamw(const AdamWStep& step, std::span<const UpdateRange> ranges, const at::Tensor& gradient,
            const DeviceState& state, const at::Tensor& compute);
 

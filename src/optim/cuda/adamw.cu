@@ -27,7 +27,7 @@ struct Update {
   Streams streams;
   std::int64_t first;  ///< element that i counts from
 
-  /// The range that element i lies in or that comes next.
+  /// The range that contains element i, or else the next one.
   [[nodiscard]] __device__ int range_of(std::int64_t i) const {
     int r = 0;
     while (r < ranges.count && ranges.end[static_cast<std::size_t>(r)] <= i) ++r;

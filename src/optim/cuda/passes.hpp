@@ -29,7 +29,7 @@ struct Streams {
 
 void adamw(const AdamWScalars& scalars, const Ranges& ranges, const Streams& streams);
 
-/// How many partial sums `squares` writes for that many elements.
+/// Number of partial sums that `squares` writes for that many elements.
 [[nodiscard]] std::int64_t square_chunks(std::int64_t elements);
 /// partial[c] = the sum of the squares of chunk c of values, in fp64.
 void squares(const float* values, std::int64_t elements, double* partial);
