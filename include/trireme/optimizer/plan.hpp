@@ -17,7 +17,7 @@ namespace trireme::optimizer {
 
 /// Value of every element of a parameter that the optimizer keeps between steps.
 struct StateSpec {
-  std::string_view name;     ///< group of its datasets in checkpoints, where it is fp32
+  std::string_view name;     ///< group of its datasets in checkpoints, if it is fp32
   DType type = DType::fp32;  ///< in memory
   friend bool operator==(const StateSpec&, const StateSpec&) = default;
 };
