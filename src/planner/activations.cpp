@@ -96,10 +96,10 @@ Bytes Activations::during(const schedule::Backward& op) {
     each_stage(op, model_, [&](const Key& key) { hold(key, {}); });
     return most;
   }
-  std::vector<Key> waits;  // what its weights' gradients need, from the last stage on
+  std::vector<Key> waits;  // tensors for its weight gradients, from the last stage on
   each_stage(op, model_, [&](const Key& key) { waits.insert(waits.begin(), key); });
-  // A branch whose norm is not split with it has its weights' gradients at once. Behind the output of attention its
-  // gradients are exchanged: what its weights need waits for that in any case.
+  // A branch whose norm is not split off computes its weight gradients at once. Attention's output has exchanges after
+  // it: its tensors for weight gradients are kept in any case.
   const model::StageKind first = kind_of(waits.front());
   if (model::is_branch(first) || first == model::StageKind::attend || first == model::StageKind::qk_norm) return most;
   if (model::begins_branch(first)) {

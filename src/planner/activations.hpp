@@ -17,10 +17,10 @@ class Activations {
   Activations(const model::Model& model, const ReplayOptions& replay_options)
       : model_(model), replay_options_(replay_options) {}
 
-  /// Goes past `op`; the most that is held while it runs.
+  /// Advances over `op`; returns the highest memory during it.
   [[nodiscard]] Bytes most_during(const schedule::Op& op);
   [[nodiscard]] Bytes on_host() const { return on_host_; }
-  /// What the offload or reload that was gone past last copies for a block and microbatch.
+  /// Bytes copied by the latest offload or reload of a block and microbatch.
   [[nodiscard]] Bytes away(Block block, Microbatch m) const { return away_.at({block.value, m.value}); }
 
  private:

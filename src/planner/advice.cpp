@@ -17,7 +17,7 @@ namespace trireme::planner {
 
 std::optional<config::RunConfig> changed(const config::RunConfig& config, const std::vector<std::string>& overrides) {
   config::RunConfig given = config;
-  if (config.mesh.tensor == 1) given.mesh.sequence_parallel.reset();  // another mesh has a default of its own
+  if (config.mesh.tensor == 1) given.mesh.sequence_parallel.reset();  // another mesh has another default
   try {
     return config::set(given, overrides);
   } catch (const ConfigError&) {
@@ -27,14 +27,14 @@ std::optional<config::RunConfig> changed(const config::RunConfig& config, const 
 
 namespace {
 
-/// What a step needs.
+/// Requirements of a step.
 struct Needs {
   Memory memory;
   Bytes traffic, copies;
   double flops = 0;  ///< in units of one forward of all blocks and microbatches; a backward counts two
 };
 
-/// Adds what one rank's list moves, and how often it computes forwards.
+/// Adds the traffic of one rank's list, and its number of forwards.
 void add_list(Needs& needs, const schedule::Schedule& step, const model::Model& model, const Traffic& traffic) {
   for (const auto& [group, operations] : traffic)
     for (const auto& [operation, moved] : operations) (group == "host" ? needs.copies : needs.traffic) += moved.bytes;
@@ -73,12 +73,12 @@ std::optional<Needs> needs_with(const config::RunConfig& config, const std::vect
   }
 }
 
-/// Half of the microbatch, or one sequence where it is odd.
+/// Half of the microbatch, or one sequence if it is odd.
 std::int64_t smaller(std::int64_t micro) { return micro % 2 == 0 ? micro / 2 : 1; }
 
 struct Change {
   std::string line;
-  std::string_view note{};  ///< what it costs besides bytes and flops
+  std::string_view note{};  ///< other costs than bytes and flops
 };
 
 std::string other_method(const config::RunConfig& config) {
@@ -112,7 +112,7 @@ std::vector<Change> changes(const config::RunConfig& config) {
   return all;
 }
 
-/// What is left with everything that keeps the ranks and the layers whole.
+/// Smallest memory with all settings that divide neither ranks nor layers.
 std::optional<Bytes> least(const config::RunConfig& config, int ranks) {
   config::RunConfig all = config;
   for (const auto& [line, note] : changes(config)) {

@@ -39,7 +39,7 @@ struct Tried {
   double seconds = 0;
 };
 
-/// Predictions are not better than this: what is less than that slower and moves less is taken.
+/// Accuracy of predictions: a candidate with less traffic is preferred if it is slower by less than that.
 constexpr double as_fast = 1.005;
 
 Bytes needs(const config::RunConfig& config, const model::Model& model, const config::Resolved& mesh) {

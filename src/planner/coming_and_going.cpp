@@ -7,7 +7,7 @@
 namespace trireme::planner {
 namespace {
 
-/// `sum` where `value` is highest: the largest of those, where it is so several times.
+/// `sum` where `value` is highest: the largest of those, if it is so several times.
 void note_at_peak(Bytes value, Bytes& peak, Bytes sum, Bytes& at_peak) {
   at_peak = value > peak ? sum : value == peak ? std::max(at_peak, sum) : at_peak;
   peak = std::max(peak, value);
@@ -17,7 +17,7 @@ void note_at_peak(Bytes value, Bytes& peak, Bytes sum, Bytes& at_peak) {
 
 ComingAndGoing::ComingAndGoing(const schedule::Schedule& schedule, const shard::Layout& layout, Bytes kept)
     : layout_(layout), gradients_(kept) {
-  // What a step frees before it allocates it is the step before's.
+  // A gradient that is freed before it is allocated is carried over from the previous step.
   std::set<ParamBlock> allocated;
   for (const schedule::Op& op : schedule.ops) {
     if (const auto* allocate = std::get_if<schedule::AllocateGradient>(&op)) allocated.insert(allocate->block);

@@ -5,13 +5,13 @@
 
 namespace trireme::planner {
 
-/// Activations and gradient shards, which come and go, while the ops of a schedule run one after another.
+/// Memory of activations and transient gradient shards, while the ops of a schedule run one after another.
 class ComingAndGoing {
  public:
   /// kept: of gradient shards that stay. layout outlives this.
   ComingAndGoing(const schedule::Schedule& schedule, const shard::Layout& layout, Bytes kept);
 
-  /// Goes past `op`, during which there are `activations` at most, and notes in `at_once` what both hold.
+  /// Advances over `op`, during which activations take at most `activations`; updates `at_once` with the sum of both.
   void during(const schedule::Op& op, Bytes activations, AtOnce& at_once);
   /// Gradient shards at most, those that stay among them.
   [[nodiscard]] Bytes most_gradients() const { return most_gradients_; }

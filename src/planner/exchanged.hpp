@@ -9,8 +9,8 @@
 /// Sizes of exchanges between stages: the common source of their traffic and their predicted time.
 namespace trireme::planner {
 
-/// Elements of the tensor that the ranks of an exchange gather, scatter, sum or exchange among each other: all of it,
-/// not one rank's part. Not for rows of experts, whose number differs by rank.
+/// Elements of the tensor of an exchange that gathers, scatters, sums or redistributes: all of it, not one rank's part.
+/// Not for rows of experts, whose number differs by rank.
 [[nodiscard]] std::int64_t exchanged_elements(const schedule::Exchanged& op, const model::Model& model,
                                               const ReplayOptions& replay_options);
 /// Ranks of the group of an exchange.

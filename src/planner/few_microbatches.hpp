@@ -8,8 +8,8 @@ namespace trireme::planner {
 /// Microbatches that are simulated or replayed without a pipeline.
 inline constexpr int most_microbatches = 4;
 
-/// Microbatches that are simulated or replayed instead of `all`: those of `more` and the ones that it has above
-/// `fewer`, `times` more often.
+/// Numbers of microbatches that are simulated or replayed instead of `all`. The result for all of them is extrapolated:
+/// more + times * (more - fewer).
 struct FewMicrobatches {
   int fewer = 0, more = 0;
   double times = 0;  ///< 0: all are few

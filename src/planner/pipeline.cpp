@@ -30,7 +30,7 @@ schedule::TableTimes unit_times(const schedule::Pipeline& p) {
                              schedule::ActionCosts(static_cast<std::size_t>(p.all_chunks())));
 }
 
-/// By time step: what each rank does.
+/// By time step: each rank's action.
 std::vector<std::vector<std::string>> cells(const schedule::TableTimes& times) {
   std::vector<std::vector<std::string>> rows(static_cast<std::size_t>(times.end),
                                              std::vector<std::string>(times.ranks.size(), "."));

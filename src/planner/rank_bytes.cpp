@@ -13,7 +13,7 @@
 namespace trireme::planner {
 namespace {
 
-/// Text of an op; the last of the microbatches that were built stands for the last of all.
+/// Text of an op; the last of the built microbatches is shown as the last of all.
 std::string text_of(schedule::Op op, const model::Model& model, int built, int all) {
   std::visit(
       [&](auto& verb) {

@@ -56,7 +56,7 @@ int peer_of(const schedule::Op& op) {
   return -1;
 }
 
-/// Masters, what is gathered, gradient shards and optimizer states of every block, where they live.
+/// Adds masters, compute shards, gradient shards and optimizer states of every block, on device or host.
 void shards(Memory& memory, const schedule::Schedule& schedule, const model::Model& model, const shard::Layout& layout,
             const ReplayOptions& replay_options) {
   const std::vector<schedule::OnHost> where = schedule::on_host(schedule, model);
@@ -78,7 +78,7 @@ void shards(Memory& memory, const schedule::Schedule& schedule, const model::Mod
   }
 }
 
-/// Of a process on a GPU: its context and the kernels that it has loaded.
+/// Memory of a process on a GPU for its context and loaded kernels.
 constexpr Bytes cuda_own{std::int64_t{512} << 20};
 /// NCCL 2.28: 9.2 MiB for a neighbour and channel (4 MiB of Simple, 4.7 of LL128, 0.5 of LL), 24 channels on NVLink.
 constexpr Bytes nccl_own{std::int64_t{224} << 20};
@@ -91,7 +91,7 @@ ExpertRows ReplayOptions::rows_of(const model::Model& model, Block block, Microb
   const std::int64_t here = stream_tokens(model), mine = here * model.sizes.decoder.experts->per_token;
   const std::int64_t away = mine * (ranks - 1) / ranks;
   if (routing == Routing::worst) {
-    // A token goes to an expert once: at most as many of its rows to a rank as that has experts.
+    // A token chooses an expert once: a rank receives at most as many of its rows as it has experts.
     const model::Experts& experts = *model.sizes.decoder.experts;
     const std::int64_t most = here * std::min(experts.per_token, model.part.experts.held(experts.count));
     return {.received = most * ranks, .sent = mine, .fetched = most * (ranks - 1)};

@@ -18,7 +18,7 @@ struct Transfer {
   Bytes bytes;  ///< sent, or copied
 };
 
-/// What one op holds and moves on a rank.
+/// Memory and traffic of one op on a rank.
 struct OpBytes {
   Bytes activations;  ///< the most that are on the device while it runs
   std::vector<Transfer> transfers{};
@@ -31,12 +31,12 @@ class VerbBytes {
   /// model, layout and replay_options outlive it.
   VerbBytes(const model::Model& model, const shard::Layout& layout, const ReplayOptions& replay_options);
 
-  /// Goes past `op`.
+  /// Advances over `op`.
   [[nodiscard]] OpBytes of(const schedule::Op& op);
   [[nodiscard]] Bytes activations_on_host() const { return activations_.on_host(); }
 
  private:
-  // What each verb transfers.
+  // Traffic of each verb.
   void add(const schedule::Unshard& op);
   void add(const schedule::Reshard& op);
   void add(const schedule::Forward& op);
@@ -76,7 +76,7 @@ class VerbBytes {
   const shard::Layout& layout_;
   const ReplayOptions& replay_options_;
   std::int64_t stream_;        ///< elements of a microbatch's residual stream
-  std::int64_t held_stream_;   ///< of it, what one tensor rank holds between stages
+  std::int64_t held_stream_;   ///< part of it that one tensor rank holds between stages
   std::int64_t width_, wire_;  ///< bytes of an element of parameters and activations; of a reduced gradient's term
   Activations activations_;
   OpBytes bytes_;

@@ -13,8 +13,8 @@ namespace {
 
 using model::StageKind;
 
-/// Of the head's backward: a chunk's logits, with a softcap their slopes, the normed input, its gradient and a chunk of
-/// that.
+/// Workspace of the head's backward: a chunk's logits, with a softcap their derivatives, the normed input, its gradient
+/// and a chunk of that.
 Bytes head_workspace(const model::Model& model, const ReplayOptions& replay_options) {
   const std::int64_t vocab = (model.sizes.vocab + model.part.ranks - 1) / model.part.ranks;
   const std::int64_t wanted =
@@ -25,10 +25,10 @@ Bytes head_workspace(const model::Model& model, const ReplayOptions& replay_opti
                size_of(replay_options.compute)};
 }
 
-/// Of a layer of experts, `rows` of whose tokens this rank's experts compute. In forward the inputs, gate|up, what
-/// down reads (twice where it is kept) and the outputs; in backward what down reads and the gradient by it, each before
-/// and behind the weight, the gradient by gate|up, inputs and the gradient by them. An exchange has rows as they were,
-/// as they came and in order. Beside them a few times the tokens.
+/// Workspace of a layer of experts, `rows` of whose tokens this rank's experts compute. In forward the inputs, gate|up,
+/// down's input (twice if it is saved) and the outputs; in backward down's input and its gradient, each before and
+/// after weighting, the gradient of gate|up, the inputs and their gradient. An exchange holds rows before it, after it
+/// and sorted. In addition a few times the tokens.
 Bytes experts_workspace(const model::Model& model, const ReplayOptions& replay_options, std::int64_t rows,
                         bool exchanges) {
   const model::Experts& experts = *model.sizes.decoder.experts;

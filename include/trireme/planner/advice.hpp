@@ -9,10 +9,10 @@
 #include "trireme/config/run_config.hpp"
 #include "trireme/planner/replay.hpp"
 
-/// What fills a rank's memory, and what in the run file would make it less.
+/// Reports the largest buffers of a rank, and settings of the run file that reduce them.
 namespace trireme::planner {
 
-/// One change and what it comes to on this run. Bytes are of one rank, traffic of one rank and step.
+/// One change and its effect on this run. Bytes are of one rank, traffic of one rank and step.
 struct Remedy {
   std::string line;       ///< for the run file or --set: `memory.recompute = "block"`
   Bytes saves;            ///< always positive
@@ -20,7 +20,7 @@ struct Remedy {
   Bytes more_copies;      ///< between device and host
   Bytes more_host;        ///< in host memory
   double more_flops = 0;  ///< as a part of the step's: 0.33 for a whole forward again
-  std::string note;       ///< what else it costs
+  std::string note;       ///< other costs
   bool fits = false;      ///< with this change alone memory.budget holds; false without a budget
 };
 
@@ -43,11 +43,11 @@ struct Advice {
 /// keys rule out are left out. `config`: complete, `sync.policy` resolved.
 [[nodiscard]] Advice advise(const config::RunConfig& config, int ranks);
 
-/// The configuration with some keys changed; nothing where they do not go with the others, or do not exist yet.
+/// The configuration with some keys changed; nothing if they do not go with the others, or do not exist yet.
 [[nodiscard]] std::optional<config::RunConfig> changed(const config::RunConfig& config,
                                                        const std::vector<std::string>& overrides);
 
-/// A diagnosis ("activations are 84% of it") and a table of the remedies; empty where nothing helps.
+/// A diagnosis ("activations are 84% of it") and a table of the remedies; empty if nothing helps.
 [[nodiscard]] std::string to_text(const Advice& advice);
 
 }  // namespace trireme::planner

@@ -8,7 +8,7 @@
 #include "trireme/planner/replay.hpp"
 #include "trireme/schedule/pipeline/build.hpp"
 
-/// A run with a pipeline: what every pipeline rank holds, does, and moves. The ranks of the other axes repeat it.
+/// A run with a pipeline: state, ops and traffic of every pipeline rank. The ranks of the other axes repeat them.
 namespace trireme::planner {
 
 struct PipelinePlan {
@@ -26,18 +26,18 @@ struct PipelinePlan {
   [[nodiscard]] int worst_rank() const;
 };
 
-/// The pipeline that a run file asks for, with `microbatches` of a step.
+/// The pipeline of a run file, with `microbatches` in a step.
 [[nodiscard]] schedule::Pipeline pipeline_of(const config::RunConfig& config, int microbatches);
 
-/// By `pipeline.layers`, else by FLOPs. Throws ConfigError where they do not fit.
+/// By `pipeline.layers`, else by FLOPs. Throws ConfigError if they do not fit.
 [[nodiscard]] std::vector<model::Chunk> chunks_of(const config::RunConfig& config, const model::Model& whole,
                                                   const schedule::Pipeline& pipeline);
 
-/// Builds and verifies the lists of all pipeline ranks, and replays each. Throws ConfigError for what does not fit.
+/// Builds and verifies the lists of all pipeline ranks, and replays each. Throws ConfigError for invalid settings.
 [[nodiscard]] PipelinePlan plan_pipeline(const config::RunConfig& config, const config::Resolved& mesh);
 
-/// What plan_pipeline() gives, but with the lists of a few microbatches where there are many: a pipeline that is full
-/// repeats itself. Memory and traffic are those of all.
+/// The result of plan_pipeline(), but with the lists of only a few microbatches: the steady state of a full pipeline is
+/// periodic. Memory and traffic are those of all.
 [[nodiscard]] PipelinePlan bytes_of_pipeline(const config::RunConfig& config, const config::Resolved& mesh);
 
 /// The same without memory and traffic, for the pipeline ranks that are elsewhere where `at` is.
@@ -50,8 +50,8 @@ struct PipelinePlan {
 /// The bubble by formula, counted in the action grid, and with the FLOPs of the chunks.
 [[nodiscard]] std::string bubble_text(const PipelinePlan& plan);
 
-/// What every rank does when, with F = I = W = 1: a line a time step, a column a rank, `.` where it is idle; then the
-/// bubble.
+/// Grid of the actions of all ranks, with F = I = W = 1: a line per time step, a column per rank, `.` when idle; then
+/// the bubble.
 [[nodiscard]] std::string action_grid(const PipelinePlan& plan);
 
 }  // namespace trireme::planner

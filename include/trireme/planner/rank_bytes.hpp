@@ -11,7 +11,7 @@
 /// Memory and traffic of a step of any number of microbatches.
 namespace trireme::planner {
 
-/// What one rank holds and moves in a step.
+/// Memory and traffic of one rank in a step.
 struct RankBytes {
   Memory memory;
   Traffic traffic;
@@ -19,13 +19,13 @@ struct RankBytes {
   schedule::Schedule step;  ///< of at most four microbatches
 };
 
-/// The values that the schedule of all microbatches has. At most four are built: every further one holds and moves what
-/// the fourth does. Without a pipeline. verified: see schedule::build_step(). `config`: complete, `sync.policy`
+/// The values for the schedule of all microbatches. At most four are built: every further one has the memory and
+/// traffic of the fourth. Without a pipeline. verified: see schedule::build_step(). `config`: complete, `sync.policy`
 /// resolved.
 [[nodiscard]] RankBytes bytes_of_rank(const config::RunConfig& config, const config::Resolved& mesh,
                                       const model::Model& model, bool verified = true);
 
-/// b + times * (b - a): what b moves, and `times` more of what it moves more than a.
+/// b + times * (b - a): the traffic of b, and `times` more of its difference to a.
 [[nodiscard]] Traffic extrapolated(const Traffic& a, Traffic b, std::int64_t times);
 
 }  // namespace trireme::planner

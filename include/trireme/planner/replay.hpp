@@ -14,18 +14,18 @@
 #include "trireme/schedule/op.hpp"
 #include "trireme/shard/layout.hpp"
 
-/// Replays a schedule with sizes instead of data: what a run will hold and move, without running it.
+/// Replays a schedule with sizes instead of data: predicts memory and traffic without running it.
 namespace trireme::planner {
 
-/// Rows for experts that one rank brings together in a microbatch of a layer: what they are depends on the data.
+/// Rows for the experts of one rank in a microbatch of a layer; their numbers depend on the data.
 struct ExpertRows {
   std::int64_t received = 0;  ///< by the rank's experts, its own rows among them
   std::int64_t sent = 0;      ///< to other ranks
   std::int64_t fetched = 0;   ///< from other ranks
   friend bool operator==(const ExpertRows&, const ExpertRows&) = default;
 };
-/// Which rows a plan counts with where nobody has recorded them: as many for every rank; the same, but
-/// mesh.expert_room times as many in memory; or all of all ranks for one.
+/// Assumed expert rows if none are recorded: balanced over the ranks; balanced, with mesh.expert_room times as many in
+/// memory; or all rows on one rank.
 enum class Routing : std::uint8_t { balanced, bound, worst };
 
 /// The sizes that turn ops into bytes.
@@ -44,10 +44,10 @@ struct ReplayOptions {
   bool saves_beside = false;           ///< checkpoints are written from a copy while the training continues
   Routing routing = Routing::bound;
   double expert_room = config::Mesh{}.expert_room;  ///< rows of `bound`, times the balanced number
-  /// What a run counted, by compute block and microbatch: in place of `routing`.
+  /// Rows recorded by a run, by compute block and microbatch; override `routing`.
   std::map<std::pair<Block, Microbatch>, ExpertRows> recorded_rows{};
 
-  /// Of `tokens`, those on the residual stream of one tensor rank.
+  /// Tokens on the residual stream of one tensor rank.
   [[nodiscard]] std::int64_t stream_tokens(const model::Model& model) const {
     return model.part.sequence_parallel ? tokens / model.part.ranks : tokens;
   }
@@ -68,13 +68,13 @@ struct Memory {
       optimizer, activations;
   AtOnce at_once;       ///< of activations and gradients_sharded
   Bytes communication;  ///< slots between pipeline ranks
-  /// On a GPU, the larger: the head's logits, its input and that one's gradient; a layer's rows of experts. Beside it
-  /// only `product_workspace` is counted.
+  /// On a GPU, the larger of the head's logits with its input and the input's gradient, and a layer's expert rows.
+  /// Other workspace is not counted, except for `product_workspace`.
   Bytes workspace;
   Bytes product_workspace;                       ///< on a GPU, kept for matrix products
   std::string workspace_of{}, workspace_peak{};  ///< which, and the op during which it is highest
-  /// On a GPU, beside all of that and outside of memory.budget: CUDA's own for a process, and NCCL's buffers, by an
-  /// estimate for each communicator. 0 on a CPU.
+  /// On a GPU, in addition to the above and outside of memory.budget: CUDA's memory of a process, and NCCL's buffers,
+  /// estimated per communicator. 0 on a CPU.
   Bytes outside;
   int nccl_communicators = 0;    ///< of this rank, one for each group and lane whose ranks exchange tensors
   int activations_peak_op = 0;   ///< the op during which activations are highest
@@ -102,20 +102,20 @@ struct Memory {
 [[nodiscard]] Memory replay_memory(const schedule::Schedule& schedule, const model::Model& model,
                                    const shard::Layout& layout, const ReplayOptions& replay_options);
 
-/// What one kind of collective moves in one step.
+/// Traffic of one kind of collective in one step.
 struct Moved {
   Bytes bytes;  ///< sent from one rank by a bandwidth-optimal algorithm
   std::int64_t calls = 0;
   friend bool operator==(const Moved&, const Moved&) = default;
 };
-/// The run file with `device.type = "auto"` made what it turned out to be.
+/// The run file with `device.type = "auto"` replaced by the actual device.
 [[nodiscard]] config::RunConfig computing_on(config::RunConfig config, bool gpu);
 
-/// What the run file says of one rank's part. On a GPU where `device.type` is cuda, not auto: see computing_on().
+/// Options of one rank for a run file. On a GPU if `device.type` is cuda, not auto: see computing_on().
 [[nodiscard]] ReplayOptions replay_options_of(const config::RunConfig& config, const config::Resolved& mesh);
 
-/// What tensor rank `rank` holds of the model, which tokens context rank `context_rank` sees, and which experts expert
-/// rank `expert_rank` has.
+/// Part of the model on tensor rank `rank`, with the tokens of context rank `context_rank` and the experts of expert
+/// rank `expert_rank`.
 [[nodiscard]] model::TensorPart tensor_part(const config::RunConfig& config, const config::Resolved& mesh, int rank,
                                             int context_rank = 0, int expert_rank = 0);
 
@@ -126,7 +126,7 @@ using Traffic = std::map<std::string, std::map<std::string, Moved>>;
 [[nodiscard]] Traffic replay_traffic(const schedule::Schedule& schedule, const model::Model& model,
                                      const shard::Layout& layout, const ReplayOptions& replay_options);
 
-/// With mesh.expert > 1: activations by how tokens spread over the experts, which only a run knows.
+/// With mesh.expert > 1: activations for several distributions of tokens over experts, known only at run time.
 [[nodiscard]] std::string rows_text(const schedule::Schedule& schedule, const model::Model& model,
                                     const shard::Layout& layout, ReplayOptions replay_options);
 

@@ -57,8 +57,8 @@ double at(const Categories& categories, const std::string& name) {
 
 constexpr const char* even_experts = "depends on the data: predicted for even experts";
 
-/// What the planner counts; the rest of what was measured comes below, in one line. experts: activations are of tokens
-/// that other ranks send.
+/// Adds the categories that the planner counts; the other measured ones are summed in one line below. experts:
+/// activations depend on tokens that other ranks send.
 void add_memory(TextTable& table, const std::string& space, const Categories& predicted, const Categories& measured,
                 bool workspace, bool experts) {
   double sum = 0, measured_sum = 0, rest = 0;
@@ -105,7 +105,7 @@ std::string compare_bytes(const Traffic& predicted, const MeasuredRun& run, bool
   return table.str();
 }
 
-/// Mean seconds of the simulated ops of each kind, as long as they ran beside the others.
+/// Mean seconds of the simulated ops of each kind, including slowdown by concurrent ops.
 std::map<std::string, double> mean_seconds(const PredictedStep& step) {
   std::map<std::string, std::pair<double, int>> sums;
   for (std::size_t i = 0; i < step.schedule.ops.size(); ++i) {
@@ -164,7 +164,7 @@ std::string compare_time(const config::RunConfig& config, const MeasuredRun& run
   return text + compare_ops(predict_ops(config, run.ranks, machine, {.pipeline_rank = 0}), run);
 }
 
-/// What is counted on rank 0, which is the first of a pipeline.
+/// Predictions for rank 0, the first rank of a pipeline.
 std::pair<Memory, Traffic> of_rank_0(const config::RunConfig& config, const config::Resolved& mesh) {
   if (mesh.pipeline > 1) {
     const PipelinePlan plan = plan_pipeline(config, mesh);

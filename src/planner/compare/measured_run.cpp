@@ -26,7 +26,7 @@ double middle(std::vector<double> values) {
   return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
 }
 
-/// Where a value stands, for messages: "line 7 of metrics.jsonl".
+/// Location of a value, for messages: "line 7 of metrics.jsonl".
 struct Place {
   std::string_view run, within;
 

@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-/// What the readers of a run's metrics and traces share.
+/// Shared by the readers of a run's metrics and traces.
 namespace trireme::planner {
 
 /// The numbers of a row by group and operation, or by space and category.

@@ -26,7 +26,7 @@ std::vector<std::int64_t> shard_sizes(std::int64_t data_parallel, std::int64_t p
   return out;
 }
 
-/// Divisors of what a rank computes in a step; all up to 8, then powers of two.
+/// Divisors of a rank's sequences in a step; all up to 8, then powers of two.
 std::vector<std::int64_t> microbatches(std::int64_t sequences) {
   std::vector<std::int64_t> out;
   for (std::int64_t micro = 1; micro <= std::min(sequences, most_sequences); micro = micro < 8 ? micro + 1 : micro * 2)
@@ -34,7 +34,7 @@ std::vector<std::int64_t> microbatches(std::int64_t sequences) {
   return out;
 }
 
-/// One, the run file's, and where there are several nodes 2, 4, ... up to as many as there are layers.
+/// One, the run file's, and if there are several nodes 2, 4, ... up to as many as there are layers.
 std::vector<std::int64_t> pipeline_sizes(const RunConfig& config, std::int64_t ranks, std::int64_t per_node) {
   constexpr std::int64_t most = 8;
   std::vector<std::int64_t> out{1};
@@ -55,7 +55,7 @@ std::vector<std::int64_t> context_sizes(const RunConfig& config, std::int64_t ra
   return out;
 }
 
-/// The run file's schedule where it has a pipeline, else two that are widely used.
+/// The run file's schedule if it has a pipeline, else two that are widely used.
 std::vector<config::Pipeline> pipelines(const RunConfig& config, std::int64_t size) {
   if (size == 1 || size == config.mesh.pipeline) return {config.pipeline};
   std::vector<config::Pipeline> out;
@@ -89,8 +89,8 @@ std::vector<SyncChoice> sync_choices_of_pipeline() {
   return {{SyncPolicy::deferred, 1, false}, {SyncPolicy::immediate, 1, false}};
 }
 
-/// Of models with experts: 1, 2, 4, ... of a node, which divide them. per_node: ranks of a node beside tensor and
-/// context ranks.
+/// Expert sizes of a model with experts: 1, 2, 4, ... within a node, divisors of their number. per_node: ranks of a
+/// node, excluding tensor and context ranks.
 std::vector<std::int64_t> expert_sizes(const RunConfig& config, std::int64_t shard, std::int64_t per_node) {
   const config::Mesh& mesh = config.mesh;
   const std::int64_t experts = config.model.dense_layers < config.model.layers ? config.model.experts : 0;
@@ -116,8 +116,8 @@ std::vector<Savings> make_savings() {
 
 namespace {
 
-/// What a group has beside its mesh and microbatch: how it synchronises, and its expert ranks, among which parameters
-/// are not resharded to groups.
+/// Choices of a group in addition to its mesh and microbatch: how it synchronizes, and its expert ranks. With these,
+/// parameters are not resharded to groups.
 std::vector<std::pair<SyncChoice, std::int64_t>> choices_of(const RunConfig& config, std::int64_t shard,
                                                             std::int64_t accumulation, std::int64_t per_node) {
   std::vector<std::pair<SyncChoice, std::int64_t>> out;
@@ -163,7 +163,7 @@ std::vector<RunConfig> candidate_groups(const RunConfig& config, int ranks, cons
   flat.mesh.replicate = flat.mesh.tensor = flat.mesh.context = flat.mesh.pipeline = flat.mesh.expert = 1;
   flat.mesh.shard = -1;
   flat.batch.micro = 1;
-  flat.batch.global = ranks;  // whatever the batch: how many ranks the other axes leave
+  flat.batch.global = ranks;  // for any batch: the number of ranks left by the other axes
   flat.sync.reshard_after_forward = 0;
   const std::int64_t left = config::resolve(flat, ranks).shard;
   const auto node = static_cast<std::int64_t>(machine.gpus_per_node);

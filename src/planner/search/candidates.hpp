@@ -12,7 +12,7 @@ namespace trireme::planner {
 [[nodiscard]] std::vector<config::RunConfig> candidate_groups(const config::RunConfig& config, int ranks,
                                                               const Machine& machine);
 
-/// What gives time for memory. Levels: the higher, the more of both.
+/// Settings that save memory at the cost of time. Higher levels do more of both.
 struct Savings {
   int recompute = 0;  ///< none, selective, every second block, every block
   int offload = 0;    ///< none, optimizer, parameters
@@ -23,7 +23,7 @@ struct Savings {
 };
 /// All, each after those that it is at least of.
 [[nodiscard]] const std::vector<Savings>& all_savings();
-/// Those that are tried with a group of candidates: in a pipeline only recompute.
+/// Savings tried with a group of candidates: in a pipeline only recompute.
 [[nodiscard]] const std::vector<Savings>& savings_of(const config::RunConfig& group);
 [[nodiscard]] config::RunConfig with(config::RunConfig config, const Savings& savings);
 

@@ -31,7 +31,7 @@ std::string all_to_all_note(const config::RunConfig& config, int ranks, const Ma
                      group.per_node / 2.0);
 }
 
-/// With a few layers where these are too large already, as all of them then are; else with all.
+/// With a few layers if these are too large already, as all of them then are; else with all.
 Memory memory_of(const config::RunConfig& config, int ranks, Bytes limit) {
   const config::Resolved mesh = config::resolve(config, ranks);
   Memory few = predict_memory(config, mesh, /*few_layers=*/true);

@@ -39,7 +39,7 @@ struct Loss {
   double seconds = 0;
 };
 
-/// What the step would save if any amount of memory were there.
+/// Seconds that the step would save with unlimited memory.
 double lost_to_memory(const RunConfig& config, int ranks, const Machine& machine, double seconds, PlanCache& cache) {
   const RunConfig relaxed = with(config, {});
   if (!allowed(relaxed)) return 0;
@@ -78,7 +78,7 @@ struct TriedGroup {
   std::vector<Savings> fitting{};
 };
 
-/// What shards, replicas and microbatches leave as it is: with equal ones, so are the schedules of a step.
+/// Settings that determine the schedules of a step, which do not depend on shards, replicas and microbatch size.
 auto schedule_key(const RunConfig& config) {
   return std::tuple(config.mesh.pipeline, config.pipeline.schedule, config.mesh.context, config.mesh.tensor,
                     config.mesh.expert, config.sync.policy, config.sync.reshard_after_forward,
@@ -139,7 +139,7 @@ class Search {
   }
 
   using Count = std::int64_t SearchResult::*;
-  /// Ranked beside those that are kept, as a few layers may fit where all do not.
+  /// Ranked in addition to those that are kept, as a few layers may fit if all do not.
   static constexpr std::size_t spare = 6;
 
   /// On all cores, the longest lists first; each thread has its own cache. The result does not depend on which
@@ -189,7 +189,7 @@ class Search {
       }
   }
 
-  /// Returns what the candidate counts as.
+  /// Returns the category of the candidate.
   Count try_one(TriedGroup& group, const Savings& savings, std::size_t number, PlanCache& cache) {
     RunConfig candidate = with(group.config, savings);
     if (!allowed(candidate)) return &SearchResult::refused;

@@ -16,11 +16,11 @@ void on_one_thread(std::vector<schedule::Need>& needs, int ops) {
   for (int op = 0; op < ops; ++op) needs.push_back({.from = op, .to = (op + 1) % ops, .distance = op + 1 == ops});
 }
 
-/// Needs that a candidate has beside those of its schedule, or those themselves.
+/// Needs of a candidate: those of its schedule, and more if its rank has one thread.
 std::shared_ptr<const PlanCache::Needs> needs_of(const config::RunConfig& config, const config::Resolved& mesh,
                                                  const Machine& machine, std::shared_ptr<const PlanCache::Needs> needs,
                                                  std::size_t ops) {
-  // A CPU rank by itself has nobody to wait for: its lanes have no threads (train/engine/job.cpp).
+  // A CPU rank without others has no communication to wait for: its lanes have no threads (train/engine/job.cpp).
   const bool threads = config.comm.lane_threads.value_or(machine.lane_threads > 0 && mesh.ranks() > 1);
   if (config.device.type == config::DeviceType::cuda || threads) return needs;
   PlanCache::Needs all = *needs;

@@ -10,7 +10,7 @@
 
 namespace trireme::planner {
 
-/// What one pipeline rank holds and does in a step, ready to be costed for several machines.
+/// State and ops of one pipeline rank in a step, ready to be costed for several machines.
 struct Built {
   PlanCache::ModelPointer model;
   PlanCache::SchedulePointer schedule;
@@ -19,7 +19,7 @@ struct Built {
   ReplayOptions replay_options;
 };
 
-/// One rank, or those of a pipeline, with `microbatches` of a step. one_of_many: not verified. Throws ConfigError where
+/// One rank, or those of a pipeline, with `microbatches` of a step. one_of_many: not verified. Throws ConfigError if
 /// a pipeline does not fit.
 [[nodiscard]] std::vector<Built> build_ranks(const config::RunConfig& config, const config::Resolved& mesh,
                                              const Machine& machine, int microbatches, bool one_of_many,

@@ -11,7 +11,7 @@ constexpr double usable = 0.9;
 
 Bytes part_of_memory(Bytes whole) { return {static_cast<std::int64_t>(usable * static_cast<double>(whole.value))}; }
 
-/// What ranks [first, last) hold together; `stride` ranks of one pipeline rank follow each other.
+/// Memory of ranks [first, last) together; `stride` consecutive ranks belong to one pipeline rank.
 NodeMemory sum_of(const std::vector<Memory::InHost>& by_pipeline_rank, std::int64_t stride, std::int64_t first,
                   std::int64_t last) {
   NodeMemory sum{.ranks = static_cast<int>(last - first)};
@@ -41,7 +41,7 @@ NodeMemory host_memory_of_node(const Memory& memory, const config::Resolved& mes
   if (ranks.empty()) ranks.push_back(memory.in_host());
   const auto stages = static_cast<std::int64_t>(ranks.size()), stride = all / stages;
   NodeMemory most;
-  // The nodes where a pipeline rank begins and the first that is all its own: the others repeat one of them.
+  // The nodes where a pipeline rank begins and its first full node: the others repeat one of them.
   for (std::int64_t stage = 0; stage < stages; ++stage)
     for (const std::int64_t at : {stage * stride, stage * stride + node}) {
       const std::int64_t first = std::min(at, all - 1) / node * node;

@@ -28,7 +28,7 @@ std::set<std::string> words_of(std::string_view gpu) {
 
 bool is_digit(char c) { return std::isdigit(static_cast<unsigned char>(c)) != 0; }
 
-/// Whether a word stands in a text, small or large: "H100" in "8xh100_80gb" but not in "GH100"; "40" in "A100-40GB" but
+/// Whether a text contains a word, ignoring case: "H100" in "8xh100_80gb" but not in "GH100"; "40" in "A100-40GB" but
 /// not in "400W".
 bool holds_word(std::string_view text, std::string_view word) {
   const std::string within = lowercase(text), wanted = lowercase(word);

@@ -20,7 +20,7 @@ struct MachineKey {
 };
 [[nodiscard]] std::span<const MachineKey> machine_keys();
 
-/// Throws ConfigError where a number that a machine file must have above 0, or the rate of products, is not finite or
+/// Throws ConfigError if a number that a machine file must have above 0, or the rate of products, is not finite or
 /// not above 0; a parsed machine has none, one that is made otherwise may.
 void expect_rates(const Machine& machine);
 

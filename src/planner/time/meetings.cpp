@@ -20,7 +20,7 @@ std::tuple<int, int, int> transfer_key(const Transfer& transfer) {
   return {transfer.edge.value, transfer.microbatch.value, static_cast<int>(transfer.phase)};
 }
 
-/// Which ops of different ranks are one.
+/// Finds the ops of different ranks that form one collective.
 class Meetings {
  public:
   explicit Meetings(std::span<const RankStep> ranks) {
@@ -53,7 +53,7 @@ class Meetings {
 
  private:
   std::map<std::tuple<int, int, int>, int> sends_, receives_;
-  std::map<int, Meeting> norms_, sums_;  ///< by how many stood before it in a rank's list
+  std::map<int, Meeting> norms_, sums_;  ///< by their number of predecessors of the kind in a rank's list
 };
 
 }  // namespace
@@ -61,7 +61,7 @@ class Meetings {
 std::vector<schedule::Need> needs_between(std::span<const RankStep> ranks, std::span<const schedule::Need> needs) {
   std::vector<schedule::Need> out;
   if (ranks.size() < 2) return out;
-  std::map<int, std::vector<schedule::Need>> of;  // what the ops that meet wait for
+  std::map<int, std::vector<schedule::Need>> of;  // needs of the ops that meet
   const std::vector<Meeting> meetings = Meetings(ranks).all();
   for (const Meeting& meeting : meetings)
     for (const int op : meeting.begin_together) of[op];

@@ -8,9 +8,9 @@
 
 namespace trireme::planner {
 
-/// What ops of different pipeline ranks wait for, numbered as all ranks' lists laid end to end, as `needs` is: a send
-/// waits for what its receive waits for, and a receive for its send; all ranks' norms wait for what each waits for, and
-/// so do both ranks' sums of a tied embedding. Throws BugError where a send has no receive.
+/// Dependencies between ops of different pipeline ranks, numbered in the concatenated lists of all ranks, as in
+/// `needs`. A send waits for the needs of its receive, a receive for its send; each rank's norm waits for the needs of
+/// all norms, as do the two sums of a tied embedding. Throws BugError for a send without a receive.
 [[nodiscard]] std::vector<schedule::Need> needs_between(std::span<const RankStep> ranks,
                                                         std::span<const schedule::Need> needs);
 

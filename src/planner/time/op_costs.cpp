@@ -162,7 +162,7 @@ class OpCost {
     const ExpertRows rows = of_.replay_options.rows_of(of_.model, op.block, op.microbatch);
     return f64(std::max(rows.sent, rows.fetched) * of_.mesh.expert) / std::max(1, of_.mesh.expert - 1);
   }
-  /// Bytes of the whole tensor that ranks exchange; rows with their weights, where they have some.
+  /// Bytes of the whole tensor that ranks exchange; rows with their weights, if they have some.
   [[nodiscard]] double exchanged_bytes(const schedule::Exchanged& op, const schedule::ExchangeRow& row) const {
     if (row.pack == schedule::Layout::rows)
       return rows_moved(op) * f64(of_.model.sizes.hidden * width() + (op.kind == schedule::Exchange::dispatch ? 4 : 0));

@@ -16,7 +16,7 @@ std::shared_ptr<const shard::Layout> PlanCache::layout(const ModelPointer& model
 }
 
 PlanCache::SchedulePointer PlanCache::step(const ModelPointer& model, int microbatches, schedule::Policy policy) {
-  policy.replicas = std::min(policy.replicas, 2);  // passes ask only whether there are several
+  policy.replicas = std::min(policy.replicas, 2);  // passes only distinguish one from several
   return steps_.of({.model = model, .microbatches = microbatches, .policy = fields_of(policy)},
                    [&] { return schedule::build_step_unverified(*model, microbatches, policy); });
 }

@@ -50,8 +50,8 @@ inline auto fields_of(const schedule::Policy& policy) {
                     shards, gradients, prefetch_bytes, compute, replicas, transient, updates_beside);
 }
 
-/// What the candidates of a search share: of one run file whose axes, number of layers and policies change, and nothing
-/// else of the model.
+/// Shared results of the candidates of a search: those of one run file, whose axes, number of layers and policies
+/// change, but no other property of the model.
 class PlanCache {
  public:
   using ModelPointer = std::shared_ptr<const model::Model>;
@@ -63,7 +63,7 @@ class PlanCache {
   [[nodiscard]] std::shared_ptr<const shard::Layout> layout(const ModelPointer& model, int shards);
   /// A step without a pipeline, not verified.
   [[nodiscard]] SchedulePointer step(const ModelPointer& model, int microbatches, schedule::Policy policy);
-  /// What each rank of a pipeline has of the model, and what its chunks cost.
+  /// Each pipeline rank's part of the model, and the costs of its chunks.
   struct Parts {
     std::vector<model::PipelinePart> ranks;
     schedule::ActionCosts costs;
@@ -77,7 +77,7 @@ class PlanCache {
                                                                              schedule::Policy policy);
   /// model::flops_per_token.
   [[nodiscard]] double flops_per_token(const ModelPointer& model, std::int64_t seq_len);
-  /// Of a step of `model`.
+  /// Needs of a step of `model`.
   [[nodiscard]] std::shared_ptr<const Needs> needs(const SchedulePointer& schedule, const ModelPointer& model);
 
  private:

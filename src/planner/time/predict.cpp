@@ -15,14 +15,14 @@ namespace {
 
 using schedule::Lane;
 
-/// Of a pipeline that are simulated: V-shaped schedules take two to fill.
+/// Simulated rounds of a pipeline: V-shaped schedules take two to fill.
 int rounds_of(const config::RunConfig& config, bool one_of_many) {
   const auto kind = config.pipeline.schedule;
   if (kind == config::PipelineKind::zbv || kind == config::PipelineKind::dualpipev) return one_of_many ? 3 : 4;
   return one_of_many ? 2 : 4;
 }
 
-/// a + times * (b - a): what `times` more of what b has and a has not cost.
+/// a + times * (b - a): adds the difference of b and a another `times` times.
 StepTime extrapolated(const StepTime& a, const StepTime& b, double times) {
   const auto line = [&](double x, double y) { return y + times * (y - x); };
   StepTime out{.seconds = line(a.seconds, b.seconds),
@@ -74,7 +74,7 @@ struct Simulated {
   }
 };
 
-/// The step at the expected network, and at its p10 and p90 if they are asked for.
+/// The step at the expected network and, if requested, at its p10 and p90.
 using Three = std::vector<StepTime>;
 
 Three each_extrapolated(const Three& a, const Three& b, double times) {
@@ -140,7 +140,7 @@ Prediction predict(const config::RunConfig& config, int ranks, const Machine& ma
   const config::Resolved mesh = config::resolve(config, ranks);
   PlanCache own;
   PlanCache& cache = options.cache == nullptr ? own : *options.cache;
-  PredictOptions shared = options;  // what time and memory have in common is built once
+  PredictOptions shared = options;  // results shared by time and memory are built once
   shared.cache = &cache;
   const Three steps = Predictor(config, mesh, machine, shared).step();
   Prediction out{.expected = steps.front(),

@@ -12,9 +12,9 @@ namespace trireme::planner {
 namespace {
 
 constexpr std::int64_t most_layers = 6;
-constexpr int replayed_microbatches = 2;  ///< the others hold what the second holds
+constexpr int replayed_microbatches = 2;  ///< later microbatches have the memory of the second
 
-/// What is in flight is that of a full pipeline: microbatches that pass through it later hold nothing more.
+/// Memory of a full pipeline, which later microbatches do not exceed.
 Memory most_of_a_pipeline(const config::RunConfig& config, const config::Resolved& mesh, bool verified,
                           PlanCache& cache) {
   using config::PipelineKind;
@@ -55,7 +55,7 @@ std::optional<FewLayers> few_layers(const config::RunConfig& config) {
   if (config.memory.offload_fraction != 1 || config.sync.prefetch_bytes || config.model.dense_layers > 0)
     return std::nullopt;
   const std::int64_t layers = config.model.layers;
-  std::int64_t unit = 1;  // layers after which all repeat: what is recomputed, windows, RoPE
+  std::int64_t unit = 1;  // period of the layers: recompute, windows, RoPE
   for (const std::int64_t period :
        {config.memory.recompute_every, static_cast<std::int64_t>(config.model.layer_types.size()),
         config.model.no_rope_interval}) {

@@ -20,9 +20,9 @@ namespace {
 using schedule::Lane;
 
 constexpr int steps = 4;
-constexpr int observed = 2;  ///< two steps to settle before it, one to begin behind it
+constexpr int observed = 2;  ///< two steps to settle before it, one to begin after it
 
-/// What waits for one op of a step: a flat list of (op, step distance).
+/// Dependents of one op of a step: a flat list of (op, step distance).
 struct Successors {
   std::vector<int> first;
   std::vector<std::pair<int, int>> to;
@@ -65,7 +65,7 @@ struct Joined {
 
 bool is_time(double value) { return std::isfinite(value) && value >= 0; }
 
-/// With another time the clock would never come to the end of an op.
+/// With other times the clock would never reach the end of an op.
 void expect_times(const Joined& joined, double contention) {
   constexpr const char* allowed =
       "allowed are finite numbers from 0 on. Check the machine file: a rate that the run needs and that is 0 or "
@@ -110,7 +110,7 @@ class Clock {
     double left;  ///< seconds of work
     double speed = 1;
   };
-  /// What one rank works on. Its speeds hold until one of its ops starts or ends.
+  /// The ops in progress on one rank. Their speeds hold until one of its ops starts or ends.
   struct Rank {
     std::vector<Running> running;
     double since = 0;          ///< when `left` was right
@@ -216,7 +216,7 @@ class Clock {
   double now_ = 0;
 };
 
-/// The observed step of one rank, whose ops are `first` and those behind it.
+/// The observed step of one rank, whose ops are `first` and those after it.
 Timeline timeline_of(const Clock& clock, const RankStep& rank, const std::vector<Interval>& all, int all_ops,
                      int first) {
   const auto ops = static_cast<int>(rank.schedule.ops.size());

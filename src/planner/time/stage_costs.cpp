@@ -11,7 +11,7 @@
 namespace trireme::planner {
 namespace {
 
-/// Of the bytes that a stage's kernels move and of its launches: the part of each phase.
+/// Fraction of a stage's kernel traffic and launches in each phase.
 double part_of(Phase phase) {
   switch (phase) {
     case Phase::forward:
@@ -29,10 +29,10 @@ constexpr double plain_activation = 10.0 / 18;
 /// Products per weight.
 int products(Phase phase) { return phase == Phase::backward ? 2 : 1; }
 
-/// Products per weight that round their operands to fp8: all but the weight gradients.
+/// Products per weight that round their operands to fp8, excluding the weight gradients.
 int rounded_products(Phase phase, Fp8 fp8) { return fp8 == Fp8::none || phase == Phase::backward_weight ? 0 : 1; }
 
-/// How many bf16 products take as long as one of operands in fp8. On CPUs these are rounded and multiplied in fp32.
+/// Time of a product of fp8 operands, in bf16 products. On CPUs operands are rounded and multiplied in fp32.
 double time_of_fp8(const Machine& machine, bool on_gpu) {
   const double factor = on_gpu ? machine.fp8_factor : machine.fp32_factor;
   if (factor > 0) return 1 / factor;
@@ -102,7 +102,7 @@ class Stages {
   [[nodiscard]] std::int64_t stream_tokens() const {
     return model_.part.sequence_parallel ? all_tokens() / model_.part.ranks : all_tokens();
   }
-  /// A CPU rank computes itself what it launches.
+  /// A CPU rank runs its kernels on the launching thread.
   [[nodiscard]] double beside_kernels(double host) const {
     if (terms_ != nullptr && host > 0)
       terms_->push_back({"calls", fmt::format("a part of {:.3g} ms a layer", c_.machine.layer_seconds * 1e3), host});
@@ -122,7 +122,7 @@ class Stages {
       shared_terms(stage.fp8);
       return expert_terms(without_last, stage.fp8);
     }
-    // Nothing reads what experts make of rows when they run again.
+    // In a recompute the experts' outputs are not read.
     if (stage.kind == model::StageKind::experts) return expert_terms(phase_ == Phase::recompute, stage.fp8);
     if (without_last && !weights.empty()) weights.pop_back();
     const std::int64_t tokens = stage.kind == model::StageKind::route ? stream_tokens() : all_tokens();
@@ -168,7 +168,7 @@ class Stages {
                 fp8.of(model::Role::shared_down));
   }
 
-  /// This rank's experts as if each got as many rows as the others. without_last: but for their down.
+  /// This rank's experts with equal numbers of rows. without_last: without their down projection.
   void expert_terms(bool without_last, const model::Fp8Products& fp8) {
     const model::Experts& experts = *model_.sizes.decoder.experts;
     const std::int64_t held = model_.part.experts.held(experts.count);

@@ -11,7 +11,7 @@ namespace trireme::planner {
 
 inline double f64(std::int64_t value) { return static_cast<double>(value); }
 
-/// What of a stage is computed. recompute: the forward without the block's last product.
+/// Phases of a stage. recompute: the forward without the block's last product.
 enum class Phase : std::uint8_t { forward, recompute, backward, backward_input, backward_weight };
 
 struct StageContext {

@@ -15,18 +15,18 @@ struct CsvField {
   int column = 1;  ///< character of its line, from 1
 };
 
-/// A table with named columns (RFC 4180: fields may be quoted, a doubled quote stands for one).
+/// A table with named columns (RFC 4180: fields can be quoted, with doubled quotes as an escape).
 class Csv {
  public:
-  /// `name` stands for the file in messages. Throws ConfigError with line and column: no header, a column twice, a row
-  /// with another number of fields, a quote that is not closed.
+  /// `name` identifies the file in messages. Throws ConfigError with line and column: no header, a column twice, a row
+  /// with another number of fields, an unterminated quote.
   Csv(std::string_view text, std::string name);
 
   [[nodiscard]] std::size_t rows() const { return rows_.size(); }
   [[nodiscard]] int line(std::size_t row) const { return rows_[row].line; }
-  /// Empty where the column does not exist.
+  /// Empty if the column does not exist.
   [[nodiscard]] const std::string& text(std::size_t row, const std::string& column) const;
-  /// Nothing where the field is empty. Throws ConfigError when it is not a finite number of at least `least`.
+  /// Nothing if the field is empty. Throws ConfigError when it is not a finite number of at least `least`.
   [[nodiscard]] std::optional<double> number(std::size_t row, const std::string& column, double least = 0) const;
   /// Throws ConfigError naming the columns that are missing.
   void require(const std::vector<std::string>& columns) const;

@@ -16,7 +16,7 @@ struct Parameter {
   double least, most;
 };
 
-/// Bounds: no rate above the data sheet of the fleet that is fitted, no latency below what its network can do.
+/// Bounds: no rate above the data sheet of the fitted fleet, no latency below that of its network.
 std::vector<Parameter> parameters(const Fleet& fleet) {
   const double peak = fleet.machine.peak_flops;
   return {{[](Fleet& f) -> double& { return f.machine.products.back().rate; }, 0.5 * peak, 0.9 * peak},
@@ -87,8 +87,8 @@ Fleet fitted(const Fleet& start, const std::vector<PublishedRow>& rows) {
 }
 
 Fleet calibrated(const Fleet& start, const std::vector<PublishedRow>& rows) {
-  // How far a trainer's kernels are from the machine file's, and single runs from each other: a few rows should not
-  // move a rate further than they can say.
+  // Expected deviation of a trainer's kernels from the machine file's, and of single runs from each other: prevents a
+  // few rows from moving a rate too far.
   constexpr double all_kernels = 0.3, attention_apart = 0.1;
   const bool two = rows.size() >= 3;
   const auto with = [&](const std::vector<Bounded>& factors) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows of measured runs: what they are, and why some cannot be predicted.
+// Rows of measured runs, and the reasons why some cannot be predicted.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -15,7 +15,7 @@
 namespace trireme::planner {
 namespace {
 
-/// Public architectures whose rows give no sizes.
+/// Public architectures of rows without sizes.
 struct KnownModel {
   std::string_view name;
   double layers, hidden, intermediate, heads, kv_heads, vocab;
@@ -34,7 +34,7 @@ constexpr std::array known_models{
     KnownModel{"GPT3-175B", 96, 12288, 49152, 96, 96, 51200, true, false},
 };
 
-/// Whatever the letters' case.
+/// Ignores case.
 bool contains(const std::string& text, std::string_view word) {
   return lowercase(text).find(lowercase(word)) != std::string::npos;
 }
@@ -194,7 +194,7 @@ class RowReader {
       leave_out(fmt::format("sharding \"{}\" is unknown", shard));
   }
 
-  /// Hybrid sharding that does not say over how many replicas: each node is one.
+  /// Hybrid sharding with an unstated number of replicas: each node is one.
   void spread_replicas() {
     const std::string& shard = text("shard");
     if ((!contains(shard, "HSDP") && !contains(shard, "HYBRID")) || csv_.number(row_, "replicas") || !machine_of(out_))

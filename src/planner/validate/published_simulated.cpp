@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Full sharding of other trainers as a schedule of Trireme's; memory of all of them as a list.
+// Full sharding of other trainers as a schedule of Trireme's; memory of all of them from a list of tensors.
 #include <algorithm>
 #include <cmath>
 
@@ -53,7 +53,7 @@ double simulated_step(const PublishedRow& row, const Machine& machine, const Tra
 
 double published_memory(const PublishedRow& row) {
   constexpr double fixed = 0.8e9, weight = 5.6, state = 12.05, hidden = 29, inner = 13, logit = 5.8;
-  constexpr double reserved = 1.03;  // by PyTorch's allocator over what is in use
+  constexpr double reserved = 1.03;  // overhead of PyTorch's allocator
   const double layer = (2 + 2 * row.kv_heads / row.heads) * row.hidden * row.hidden +
                        (row.gated ? 3 : 2) * row.hidden * row.intermediate;
   const double embedding = row.vocab * row.hidden;

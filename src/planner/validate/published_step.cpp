@@ -27,7 +27,7 @@ class Step {
   }
 
  private:
-  /// What a pipeline rank computes.
+  /// Part of the model that a pipeline rank computes.
   struct Deal {
     double layers = 0;
     double head = 1;
@@ -60,7 +60,7 @@ class Step {
   [[nodiscard]] double layer_elements() const {
     return (2 + 2 * r_.kv_heads / r_.heads) * width_ * width_ + (r_.gated ? 3 : 2) * width_ * r_.intermediate;
   }
-  /// Of one rank.
+  /// Parameters of one rank.
   [[nodiscard]] double parameters(const Deal& deal) const {
     const double embeddings = r_.pipeline > 1 ? (deal.head > 0 ? 1 : 0) : r_.tied ? 1 : 2;
     return (deal.layers * layer_elements() + embeddings * r_.vocab * width_) / r_.tensor;
@@ -110,8 +110,8 @@ class Step {
     return r_.dp * r_.tensor < m_.gpus_per_node ? m_.inside.bandwidth : m_.between.bandwidth / m_.gpus_per_node;
   }
 
-  /// ZeRO-0: an all-reduce beside the backward of the last microbatch. ZeRO-1: a reduce-scatter after it, and an
-  /// all-gather of the new parameters.
+  /// ZeRO-0: an all-reduce concurrent with the backward of the last microbatch. ZeRO-1: a reduce-scatter after it, and
+  /// an all-gather of the new parameters.
   [[nodiscard]] double reduction(const Deal& deal, double backward) const {
     const Group dp = group(r_.dp, r_.tensor);
     const double calls = std::max(1.0, t_.calls_per_layer * deal.layers), size = parameters(deal);

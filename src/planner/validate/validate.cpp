@@ -17,7 +17,7 @@
 namespace trireme::planner {
 namespace {
 
-/// A row and what became of it.
+/// A row and its result.
 struct Checked {
   PublishedRow row;
   double rate = 0, plain_rate = 0;  ///< predicted tokens/s of one GPU, with and without calibration
@@ -25,7 +25,7 @@ struct Checked {
   [[nodiscard]] double plain_error() const { return plain_rate / row.tokens_per_second_per_gpu - 1; }
 };
 
-/// Of rows with the same configuration all but the fastest: repeats that were disturbed.
+/// Keeps only the fastest of rows with the same configuration: the other repeats were disturbed.
 void leave_out_repeats(std::vector<PublishedRow>& rows) {
   using Key =
       std::tuple<std::string, std::string, std::string, std::string, std::string, std::string, std::vector<double>>;
@@ -50,8 +50,8 @@ void leave_out_repeats(std::vector<PublishedRow>& rows) {
   }
 }
 
-/// Pipelines that stood still: every slot takes 0.45 s longer than that of the fastest run of the same model, TP and
-/// microbatch. It looks at measured times, so it only chooses what is compared.
+/// Stalled pipelines: every slot takes 0.45 s longer than that of the fastest run of the same model, TP and microbatch.
+/// Uses measured times, so it only selects the compared rows.
 void leave_out_stalled(std::vector<PublishedRow>& rows) {
   const auto slots = [](const PublishedRow& row) { return row.accumulation + row.pipeline - 1; };
   const auto slot_seconds = [&](const PublishedRow& row) {

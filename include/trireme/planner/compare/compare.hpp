@@ -8,7 +8,7 @@
 
 #include "trireme/planner/time/predict.hpp"
 
-/// What a run measured beside what the planner predicts for it.
+/// Measurements of a run compared with the planner's predictions.
 namespace trireme::planner {
 
 /// Spans of a trace with the same verb and kind of block: "forward b*", "unshard head".
@@ -28,8 +28,8 @@ struct MeasuredRun {
   std::map<std::string, MeasuredOps> ops;                       ///< empty without a trace
 };
 
-/// metrics: the text of metrics.jsonl; trace: that of trace-rank0.json, empty where there is none. `name` stands for
-/// the run in messages. Throws ConfigError when it is no such file or has no training row.
+/// metrics: the text of metrics.jsonl; trace: that of trace-rank0.json, empty if there is none. `name` identifies the
+/// run in messages. Throws ConfigError for another kind of file, or one without a training row.
 [[nodiscard]] MeasuredRun read_measured_run(std::string_view metrics, std::string_view trace, const std::string& name);
 
 /// The kind of op that a span's name or a printed op belongs to.

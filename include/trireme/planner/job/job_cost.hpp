@@ -7,7 +7,7 @@
 
 #include "trireme/planner/time/predict.hpp"
 
-/// What a whole training costs: its steps, evaluations, checkpoints and failures.
+/// Cost of a whole training: steps, evaluations, checkpoints and failures.
 namespace trireme::planner {
 
 /// "2T", "15.6B", "300M", "1e12": a number of tokens. Throws ConfigError.
@@ -17,10 +17,10 @@ namespace trireme::planner {
 /// seconds: Daly, A higher order estimate of the optimum checkpoint interval, 2006.
 [[nodiscard]] double daly_interval(double save, double mtbf);
 
-/// What a save takes.
+/// Cost of a save.
 struct SaveCost {
   double bytes = 0;    ///< masters and both moments, written once
-  double stopped = 0;  ///< seconds that training stands still: the copy with checkpoint.async, else the writing
+  double stopped = 0;  ///< seconds without training: the copy with checkpoint.async, else the writing
   double written = 0;  ///< seconds until it is complete
 };
 
@@ -42,7 +42,7 @@ struct JobCost {
 };
 
 /// Predicts the job of `config` on `ranks` ranks until it has seen `tokens` tokens. `config`: complete, `sync.policy`
-/// resolved. Throws ConfigError where failures come faster than it makes progress.
+/// resolved. Throws ConfigError if failures are more frequent than progress.
 [[nodiscard]] JobCost job_cost(const config::RunConfig& config, int ranks, const Machine& machine, double tokens);
 
 [[nodiscard]] std::string to_text(const JobCost& cost, const Machine& machine);

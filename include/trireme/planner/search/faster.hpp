@@ -15,14 +15,14 @@ struct Speedup {
   double gain = 0;    ///< tokens/s over that of the run file, minus 1
   Bytes memory;       ///< of a rank, with it
   bool fits = false;  ///< fit_of()
-  std::string note;   ///< why, or what it costs
+  std::string note;   ///< reason or cost
 };
 
 /// Tries single changes of sync policy, microbatch, mesh, reduction type, recompute and offload, predicting each step.
-/// Those that gain at least 1%, the most first. `config`: complete, `sync.policy` resolved.
+/// Returns those that gain at least 1%, the largest gain first. `config`: complete, `sync.policy` resolved.
 [[nodiscard]] std::vector<Speedup> speedups(const config::RunConfig& config, int ranks, const Machine& machine);
 
-/// A table; empty where nothing helps.
+/// A table; empty if nothing helps.
 [[nodiscard]] std::string to_text(const std::vector<Speedup>& speedups, const Machine& machine);
 
 }  // namespace trireme::planner

@@ -9,7 +9,7 @@
 #include "trireme/planner/time/fit.hpp"
 #include "trireme/planner/time/predict.hpp"
 
-/// Which mesh, batch, policies and memory settings make a run fastest on a machine.
+/// Searches the mesh, batch, policies and memory settings with the fastest predicted step on a machine.
 namespace trireme::planner {
 
 struct SearchProgress {
@@ -39,20 +39,20 @@ struct SearchResult {
   std::int64_t simulated = 0;
   Bytes limit;                      ///< of a rank's buffers
   std::optional<Bytes> host_limit;  ///< of a node's ranks in host memory; nothing: unknown
-  Found given;                      ///< the run file as it is; it may not fit
+  Found given;                      ///< the unchanged run file; it may not fit
   Fit given_fit{};
   std::vector<Found> best;  ///< the fastest first; the run file itself where it is
 };
 
-/// Why `best` is empty, and what to change.
+/// The reason for an empty `best`, and remedies.
 [[nodiscard]] std::string nothing_fits_text(const SearchResult& result);
 
-/// Tries tensor and shard sizes, microbatches, sync policies with what they keep gathered, recompute and offload; the
-/// global batch, and all that changes what is learned, stay as they are. `config`: complete, `sync.policy` resolved.
+/// Tries tensor and shard sizes, microbatches, sync policies with reshard settings, recompute and offload. Settings
+/// that affect training results, such as the global batch, are kept. `config`: complete, `sync.policy` resolved.
 [[nodiscard]] SearchResult search(const config::RunConfig& config, int ranks, const Machine& machine,
                                   const SearchOptions& options = {});
 
-/// The best as a table, what was tried, the run file as it is, and the keys that the best changes.
+/// A table of the best candidates, the tried ones, the unchanged run file, and the keys that the best changes.
 [[nodiscard]] std::string to_text(const SearchResult& result);
 
 }  // namespace trireme::planner

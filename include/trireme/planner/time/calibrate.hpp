@@ -17,9 +17,9 @@ struct TimedStep {
 };
 
 /// `machine`, which has products, attention and the host's memory, with host.layer_ms, host.step_ms and gpu.memory_tb_s
-/// such that these steps are predicted as measured. shallow and deep: all alike but for the layers, and so small that
-/// calls are most of their time; wide: one whose kernels take far longer than that. What would be less than nothing
-/// becomes zero, or the file's largest value.
+/// fitted so that these steps are predicted as measured. shallow and deep: equal except for the layers, and so small
+/// that launches take most of their time; wide: one whose kernels take far longer than launches. Negative results
+/// become zero, or the file's largest value.
 [[nodiscard]] Machine with_steps(Machine machine, const TimedStep& shallow, const TimedStep& deep,
                                  const TimedStep& wide);
 
@@ -30,11 +30,11 @@ struct TimedCollective {
   double seconds = 0;
 };
 
-/// Latency and bandwidth: least squares over the relative errors of `ring_seconds` and, where it reduces, the sum
-/// beside it. collectives: of two sizes at least. Zero ranks beside this one is a mistake of the caller.
+/// Latency and bandwidth: least squares over the relative errors of `ring_seconds`, plus the local sum of reductions.
+/// collectives: of two sizes at least. ranks: at least 2.
 [[nodiscard]] Link fitted_link(std::span<const TimedCollective> collectives, int ranks, const Machine& machine);
 
-/// p10 and p90 of repeated times over their median, within what a machine file may say.
+/// p10 and p90 of repeated times over their median, within the range of machine files.
 [[nodiscard]] Spread spread_of(std::vector<double> over_median);
 
 }  // namespace trireme::planner

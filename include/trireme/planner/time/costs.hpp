@@ -12,13 +12,13 @@
 /// Seconds of each op of a schedule on a machine.
 namespace trireme::planner {
 
-/// What of a link an op occupies: ops on one wire share its bandwidth.
+/// Part of a link that an op occupies: ops on one wire share its bandwidth.
 enum class Wire : std::uint8_t { none, inside, between };
 
 /// Ranks that call a collective together, and where they sit.
 struct Group {
   int ranks = 1;
-  int per_node = 1;  ///< of them
+  int per_node = 1;  ///< on the same node
   int sharing = 1;   ///< such groups that use one node's adapters at the same time
   [[nodiscard]] bool crosses_nodes() const { return ranks > per_node; }
   [[nodiscard]] Wire wire() const { return ranks == 1 ? Wire::none : crosses_nodes() ? Wire::between : Wire::inside; }
@@ -28,12 +28,12 @@ struct Group {
 
 /// latency + rank_latency (n - 1) + bytes (n - 1) / n / bandwidth; between nodes the bandwidth is a node's share.
 [[nodiscard]] double ring_seconds(const Machine& machine, const Group& group, double bytes);
-/// The same data by an all-to-all: every rank of a node sends to every rank elsewhere, so that what crosses the
-/// adapters is `per_node` times that of a ring. Trireme's reduce-scatter on CPUs and of bf16 on the wire.
+/// The same data by an all-to-all: every rank of a node sends to every rank elsewhere, so that the adapters carry
+/// `per_node` times the bytes of a ring. Used for Trireme's reduce-scatter on CPUs and with a bf16 wire.
 [[nodiscard]] double all_to_all_seconds(const Machine& machine, const Group& group, double bytes);
 
-/// Bytes that kernels move per token and width, forward and backward; 40% of them forward. Counted from the kernels
-/// themselves, for 2-byte elements.
+/// Bytes that kernels move per token and width, forward and backward; 40% of them forward. Counted in our kernels, for
+/// 2-byte elements.
 struct Kernels {
   double norm = 13;         ///< x hidden, for a norm with its residual: two a layer
   double projections = 36;  ///< x heads * head_dim: layout of q, k and v, and RoPE
@@ -43,11 +43,11 @@ struct Kernels {
   double update = 30;       ///< x parameters of the shard
 };
 
-/// What belongs to a trainer and not to its machine.
+/// Properties of a trainer, independent of the machine.
 struct Software {
   Kernels kernels{};
-  bool ring_reduce_scatter = false;  ///< whatever precision.reduce and device.type
-  bool updates_beside = true;        ///< on a GPU updates run beside the next forward
+  bool ring_reduce_scatter = false;  ///< for any precision.reduce and device.type
+  bool updates_beside = true;        ///< on a GPU updates run concurrently with the next forward
 };
 
 /// A part of an op's time with its formula and the numbers in it.
@@ -57,7 +57,7 @@ struct Term {
   double seconds = 0;
 };
 
-/// What an op takes where nothing else runs.
+/// Cost of an op that runs alone.
 struct Cost {
   double seconds = 0;
   double bytes = 0;  ///< that this rank sends, or copies to or from the host
@@ -65,14 +65,14 @@ struct Cost {
   double host = 0;  ///< part of the rank's share of its node's host memory bandwidth that it takes
 };
 
-/// The achieved FLOP/s of one product of so many FLOPs.
+/// The achieved FLOP/s of one product of `flops` FLOPs.
 [[nodiscard]] double product_rate(const Machine& machine, double flops, DType type);
 /// The head size at which attention runs at half of the rate that it has at large ones.
 inline constexpr double attention_half = 16;
 /// The achieved FLOP/s of attention at a head size, causal half counted.
 [[nodiscard]] double attention_rate(const Machine& machine, std::int64_t head_dim, DType type);
 
-/// What the ops of one rank cost. Holds references: all but `machine` and `software` must live as long.
+/// Costs of the ops of one rank. Holds references to all arguments except `machine` and `software`.
 class Costs {
  public:
   struct Of {
@@ -85,7 +85,7 @@ class Costs {
   };
   Costs(Of of, Machine machine, Software software) : of_(of), machine_(std::move(machine)), software_(software) {}
 
-  /// Of every op, in order; with `terms`, each op's terms too.
+  /// Costs of every op, in order; with `terms`, each op's terms too.
   [[nodiscard]] std::vector<Cost> of(const schedule::Schedule& schedule,
                                      std::vector<std::vector<Term>>* terms = nullptr) const;
   [[nodiscard]] const Machine& machine() const { return machine_; }

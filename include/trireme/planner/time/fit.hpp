@@ -10,12 +10,12 @@
 /// Whether a run's buffers fit a machine's GPUs and the host memory of its nodes.
 namespace trireme::planner {
 
-/// What a rank's buffers may take: memory.budget, else 90% of the GPU's memory. The rest is for what is not counted:
-/// the CUDA context, NCCL's buffers, libtorch's workspace.
+/// Limit for a rank's buffers: memory.budget, else 90% of the GPU's memory. The rest is for uncounted memory: the CUDA
+/// context, NCCL's buffers, libtorch's workspace.
 [[nodiscard]] Bytes memory_limit(const config::RunConfig& config, const Machine& machine);
 
-/// What the buffers of a node's ranks may take of its host memory: 90%. The rest is for the operating system, the page
-/// cache and what processes need beside buffers. Nothing where the machine file does not state it.
+/// Limit for the buffers of a node's ranks in its host memory: 90%. The rest is for the operating system, the page
+/// cache and other memory of the processes. Nothing if the machine file does not state the node's memory.
 [[nodiscard]] std::optional<Bytes> host_memory_limit(const Machine& machine);
 
 /// Buffers of a node's ranks in host memory.
@@ -24,7 +24,7 @@ struct NodeMemory {
   Bytes bytes;
   Bytes copies;  ///< of these, for checkpoint.async
 };
-/// Of the node whose ranks hold the most. CPU ranks hold all of their buffers there. `memory`: predict_memory().
+/// Host memory of the node whose ranks hold the most; CPU ranks hold all buffers there. `memory`: predict_memory().
 [[nodiscard]] NodeMemory host_memory_of_node(const Memory& memory, const config::Resolved& mesh,
                                              const Machine& machine);
 

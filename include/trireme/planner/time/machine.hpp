@@ -10,10 +10,10 @@
 
 #include "trireme/base/units.hpp"
 
-/// What a cluster can do, in numbers: read from a machine file.
+/// Performance and size of a cluster, read from a machine file.
 namespace trireme::planner {
 
-/// Where a machine file's numbers come from.
+/// Source of a machine file's numbers.
 enum class Grade {
   data_sheet,  ///< data sheets; achieved rates scaled from another GPU's
   nominal,     ///< data sheets and runs of others, not fitted
@@ -51,7 +51,7 @@ struct Machine {
   double cores = 0;  ///< of a node, shared by its CPU ranks; 0: unknown, or the rates were measured side by side
   double measured_nodes = 1;  ///< the largest job that the links were measured on
 
-  double peak_flops = 0;              ///< of one GPU in bf16, dense: what MFU divides by
+  double peak_flops = 0;              ///< of one GPU in bf16, dense: the denominator of MFU
   std::vector<ProductRate> products;  ///< by size, smallest first; between two sizes the rate is interpolated
   double fp32_factor = 1;             ///< rate of fp32 products over that of bf16 ones
   double fp8_factor = 0;              ///< rate of fp8 products over that of bf16 ones; 0: GPUs without them
@@ -60,7 +60,7 @@ struct Machine {
   Bytes memory{};                     ///< of one GPU
   double board_watts = 0;             ///< power limit of one GPU that the rates were achieved with; 0: unknown
   double watts = 0;                   ///< of one GPU and its part of the node, at load
-  double contention = 0;              ///< how much longer compute takes per second of communication beside it
+  double contention = 0;              ///< seconds that compute slows down per second of concurrent communication
 
   Bytes node_memory{};               ///< host memory of a node; 0: unknown
   double node_bandwidth = 0;         ///< bytes per second of a node's host memory, shared by its ranks; 0: unknown
@@ -82,8 +82,8 @@ struct Machine {
   Link between;  ///< between nodes
 };
 
-/// Reads a machine file; `name` stands for it in messages. Throws ConfigError with file, line and column, what was
-/// found and what is expected.
+/// Reads a machine file; `name` identifies it in messages. Throws ConfigError with file, line and column, found and
+/// expected value.
 [[nodiscard]] Machine parse_machine(std::string_view text, const std::string& name);
 
 /// The whole of a file of at most `most` bytes that `option` names. Throws ConfigError, also on an error of the system.
@@ -92,19 +92,19 @@ struct Machine {
 /// The machine file at a path, or the shipped one of that name. Throws ConfigError listing the shipped names.
 [[nodiscard]] Machine load_machine(const std::string& path_or_name);
 
-/// The shipped machine whose `gpus` words are all in the name that a table of measured runs gives a GPU: of several the
-/// one with the most words, the first of those.
+/// The shipped machine whose `gpus` words all occur in a GPU's name from a table of measured runs: of several the one
+/// with the most words, the first of those.
 [[nodiscard]] std::optional<Machine> find_machine(const std::string& gpu);
 
 /// A shipped machine for a GPU.
 struct GpuMachine {
   std::string name;
-  bool same = true;  ///< false: it only comes near, as an H100 with NVLink to one on a PCIe card
+  bool same = true;  ///< false: only similar, as an H100 with NVLink to one on a PCIe card
 };
-/// The shipped machine whose GPUs have the name that CUDA gives one, such as "NVIDIA A100-SXM4-40GB". What `init` and
-/// sync.policy = auto go by. Nothing for all others.
+/// The shipped machine whose GPUs have the given CUDA name, such as "NVIDIA A100-SXM4-40GB". Used by `init` and
+/// sync.policy = auto. Nothing for other names.
 [[nodiscard]] std::optional<GpuMachine> machine_of_gpu(std::string_view gpu, Bytes memory);
-/// The same or one that comes near; h100 for other names, local for an empty one, which is a CPU's.
+/// The same or a similar one; h100 for other names, local for an empty one, which is a CPU's.
 [[nodiscard]] Machine machine_of(std::string_view gpu, Bytes memory);
 
 /// A machine file with the same values.

@@ -10,15 +10,15 @@
 #include "trireme/planner/choose.hpp"
 #include "trireme/planner/time/simulate.hpp"
 
-/// What a run will take: one step of one rank, which all ranks repeat but those of a pipeline.
+/// Predicted time of a step on one rank; the ranks of a pipeline differ, all others are alike.
 namespace trireme::planner {
 
 /// One step.
 struct StepTime {
   double seconds = 0;
   double compute = 0;                           ///< of the compute lane, where nothing else runs
-  double contention = 0;                        ///< what communication beside it adds
-  std::array<double, schedule::lanes> waits{};  ///< seconds that compute stands still, by the lane it waits for
+  double contention = 0;                        ///< slowdown by concurrent communication
+  std::array<double, schedule::lanes> waits{};  ///< idle seconds of compute, by the lane it waits for
   std::array<double, schedule::lanes> busy{};   ///< seconds that each lane works
   std::array<double, 3> sent{};                 ///< bytes of one rank by Wire; none: copies to and from the host
   double fixed = 0;                             ///< the machine's step_ms
@@ -45,7 +45,7 @@ struct PredictOptions {
   bool few_layers = false;             ///< simulate and replay a few layers and extrapolate; for searches
   bool memory = true;                  ///< false: Prediction::memory stays empty
   PlanCache* cache = nullptr;          ///< of a search
-  std::optional<int> pipeline_rank{};  ///< whose ops predict_ops() returns; absent: of the one that computes longest
+  std::optional<int> pipeline_rank{};  ///< rank for predict_ops(); absent: that with the longest compute
 };
 
 /// Predicts a step of `config` on `ranks` ranks. All ranks do the same, so one is simulated, or one of every pipeline
@@ -57,8 +57,8 @@ struct PredictOptions {
 /// For choose_sync(): a few layers of each step, simulated on `machine`.
 [[nodiscard]] StepPredictor step_seconds_on(const Machine& machine, int ranks);
 
-/// Bytes of one rank, of a pipeline of the one that holds the most. `few_layers`: replays a few and extrapolates each
-/// op that is a peak of theirs. Exact where one of these is the peak of all layers, else up to some percent too little.
+/// Bytes of one rank, in a pipeline of the rank with the most. `few_layers`: replays a few layers and extrapolates each
+/// op that is a peak among them. Exact if one of these ops is the peak of all layers, else up to some percent too low.
 [[nodiscard]] Memory predict_memory(const config::RunConfig& config, const config::Resolved& mesh,
                                     bool few_layers = false, PlanCache* cache = nullptr);
 
@@ -79,7 +79,7 @@ struct PredictedStep {
 [[nodiscard]] std::string verdict_text(const config::RunConfig& config, const Prediction& prediction,
                                        const Machine& machine);
 
-/// One line: buffers of the ranks of a node in host memory, and what the node has.
+/// One line: buffers of the ranks of a node in host memory, and the node's memory.
 [[nodiscard]] std::string host_memory_text(const Memory& memory, const config::Resolved& mesh, const Machine& machine);
 
 /// Step time, its parts, tokens per second, MFU, memory; how far to trust it.
@@ -89,8 +89,8 @@ struct ScalingTable {
   int rows = 0;
   std::string text;
 };
-/// A row for each number of ranks: tokens per second, efficiency against the fewest ranks, what is exposed, memory.
-/// Rank counts that the run file does not fit are listed below with the reason. `given`: complete; an automatic
+/// A row for each number of ranks: tokens per second, efficiency relative to the fewest ranks, exposed communication,
+/// memory. Rank counts that do not fit the run file are listed below with the reason. `given`: complete; an automatic
 /// `sync.policy` is resolved for each number.
 [[nodiscard]] ScalingTable scaling_table(const config::RunConfig& given, const std::vector<int>& ranks,
                                          const Machine& machine);

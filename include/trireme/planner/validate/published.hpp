@@ -7,14 +7,14 @@
 
 #include "trireme/planner/time/costs.hpp"
 
-/// Measured runs of other trainers, and what the planner makes of them.
+/// Measured runs of other trainers, and the planner's predictions for them.
 namespace trireme::planner {
 
 enum class Sharding { zero0, zero1, zero2, full };
 enum class Family { fsdp, zero0, zero1, tensor, pipeline };
 [[nodiscard]] std::string_view to_text(Family family);
 
-/// What of the forward pass a run computes again.
+/// Part of the forward pass that is recomputed.
 enum class ComputedAgain { nothing, blocks, operations, attention };
 
 /// One measured run.
@@ -22,7 +22,7 @@ struct PublishedRow {
   int line = 0;
   std::string source, framework, model, gpu, note, recompute;
   ComputedAgain again = ComputedAgain::nothing;
-  int again_every = 1;  ///< blocks: every so many
+  int again_every = 1;  ///< blocks: every n-th
   double ranks = 0, seq_len = 0, micro = 0, accumulation = 1;
   double dp = 1, tensor = 1, pipeline = 1, chunks = 1, replicas = 1;  ///< chunks: model chunks of a pipeline rank
   Sharding sharding = Sharding::zero0;
@@ -34,7 +34,7 @@ struct PublishedRow {
   std::optional<double> memory;  ///< bytes
   std::string left_out;          ///< why it cannot be predicted; empty: it can
   [[nodiscard]] Family family() const;
-  /// By a compiler (a note that says "compile") or by the trainer itself: not eager PyTorch's.
+  /// Whether a compiler (a note with "compile") or the trainer fuses kernels, unlike eager PyTorch.
   [[nodiscard]] bool fused_kernels() const;
   [[nodiscard]] double tokens() const { return micro * seq_len; }
 };
@@ -42,16 +42,16 @@ struct PublishedRow {
 /// Reads measured rows. Throws ConfigError with line and column.
 [[nodiscard]] std::vector<PublishedRow> read_published(std::string_view text, const std::string& name);
 
-/// What a trainer's software does to its time, apart from the machine. One for each framework, never for a row.
+/// Effects of a trainer's software on its time, apart from the machine. One per framework, never per row.
 struct Trainer {
   Software software{};
   double latency = 0;        ///< seconds a collective between ranks, with the host's synchronisation; 0: the link's
   double layer_seconds = 0;  ///< host time of a layer, TP > 1; 0: the machine's
-  double stage_layer_seconds = 0;  ///< what a pipeline adds to it for each tensor rank
+  double stage_layer_seconds = 0;  ///< added for each tensor rank in a pipeline
   double p2p_seconds = 0;          ///< per slot and direction
   double step_seconds = 0;         ///< per step; 0: the machine's
   double calls_per_layer = 1;      ///< collectives that a layer's parameters are reduced in
-  double tensor_hidden = 0;        ///< part of the tensor axis' communication that runs beside compute
+  double tensor_hidden = 0;        ///< fraction of the tensor axis' communication that overlaps with compute
 };
 [[nodiscard]] Trainer trainer_of(const PublishedRow& row);
 
@@ -60,7 +60,7 @@ struct Trainer {
 [[nodiscard]] double published_step(const PublishedRow& row, const Machine& machine, const Trainer& trainer);
 /// Seconds of the row's step as a schedule of Trireme's, simulated: full sharding, with or without tensor parallelism.
 [[nodiscard]] double simulated_step(const PublishedRow& row, const Machine& machine, const Trainer& trainer);
-/// Bytes of the row's fullest rank, from a list of what trainers keep.
+/// Bytes of the row's fullest rank, from a list of tensors that trainers keep.
 [[nodiscard]] double published_memory(const PublishedRow& row);
 
 /// The machine a row ran on: of those whose words its `gpu` column holds the one with most; nothing if none.
