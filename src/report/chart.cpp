@@ -20,12 +20,12 @@ constexpr double outlier_distance = 10;    // over the median distance
 constexpr double much_larger = 1.5;        // of ranges
 constexpr std::size_t hover_points = 100;  // that a pointer can distinguish
 
-/// Where the plot begins: behind the numbers of its axis.
+/// Left edge of the plot, after the numbers of its axis.
 double left_of(const Chart& chart) { return chart.width < 500 ? 62 : 78; }
 
 /// A linear or logarithmic axis on the page.
 struct Axis {
-  double low, high, begin, end;  ///< numbers, and where they lie
+  double low, high, begin, end;  ///< numbers, and their positions
   bool logarithmic = false;
 
   /// The nearest place on the axis.
@@ -95,7 +95,7 @@ std::string mark(const Chart& chart, const Line& line, const Point& point, const
                      escaped(text_of(point.x, chart.x_unit)));
 }
 
-/// Points at equal distances, as many as a pointer can tell apart, and the last.
+/// Equidistant points, as many as a pointer can distinguish, including the last.
 Points some_of(const Points& points) {
   const std::size_t every = points.size() / hover_points + 1;
   Points some;
@@ -123,7 +123,7 @@ std::string outliers(const Chart& chart, const Line& line, const Axis& x, const 
   return out;
 }
 
-/// Restarts as dashed lines, skipped steps as marks on the axis, and what they are at the top right.
+/// Restarts as dashed lines, skipped steps as marks on the axis, and their legend at the top right.
 std::string events(const Chart& chart, const Axis& x, const Axis& y) {
   const double top = y.end - 6, low = y.begin, end = chart.width - right;
   std::string out;

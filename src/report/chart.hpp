@@ -33,14 +33,14 @@ struct Range {
 };
 
 /// The range of `points` without outliers: isolated points more than ten times as far from the median of their
-/// neighbours as points usually are. The full range where that is not much larger, and of fewer than 20 points.
+/// neighbours as points usually are. The full range if that is not much larger, and of fewer than 20 points.
 [[nodiscard]] Range usual_range(const Points& points);
 
-/// Each number's mean with as many neighbours on either side, `window` numbers where there are that many: no lag, and
+/// Each number's mean with as many neighbours on either side, `window` numbers if there are that many: no lag, and
 /// the ends keep their values.
 [[nodiscard]] Points smoothed(const Points& points, std::size_t window);
 
-/// The median of the numbers around each one, `window` of them where there are that many.
+/// The median of the `window` numbers around each one, fewer at the ends.
 [[nodiscard]] std::vector<double> running_median(const Points& points, std::size_t window);
 
 struct Line {

@@ -28,7 +28,7 @@ using OrderedJson = nlohmann::ordered_json;
 using protobuf::put_bytes;
 using protobuf::put_number;
 
-/// Unix time of the first row; 0 where rows have none.
+/// Unix time of the first row; 0 if rows have none.
 double start_of(const RunRecord& run) {
   const Points& time = series(run, "time");
   return time.empty() ? 0 : time.front().y;
@@ -176,7 +176,7 @@ std::string wandb_history(std::int64_t step, const std::map<std::string, double>
   return history;
 }
 
-/// Letters, digits and what MLflow also allows in a name.
+/// Replaces characters that MLflow does not allow in a name.
 std::string mlflow_name(std::string name) {
   for (char& c : name)
     if (std::isalnum(static_cast<unsigned char>(c)) == 0 && std::string_view("_-. /").find(c) == std::string_view::npos)

@@ -53,7 +53,7 @@ void add_config(Facts& facts, const config::RunConfig& c) {
   facts.emplace_back("learning rate", fmt::format("{:.4g}, {}", c.optimizer.lr, config::to_text(c.lr.schedule)));
 }
 
-/// Settings that differ between runs that are compared for speed; none where the run file does not fit the ranks.
+/// Settings that differ between runs that are compared for speed; none if the run file does not fit the ranks.
 void add_mesh(Facts& facts, const config::RunConfig& c, int ranks) {
   try {
     facts.emplace_back("mesh", config::resolve(c, ranks).text());

@@ -39,7 +39,7 @@ struct LastLoss {
 /// The lowest validation loss and its step; nothing without an evaluation.
 [[nodiscard]] std::optional<Point> best_validation(const RunRecord& run);
 
-/// Window of the smoothed loss of so many points: 2% of them; 1 where there are less than 100.
+/// Window of the smoothed loss for `points` points: 2% of them; 1 if there are less than 100.
 [[nodiscard]] std::size_t smoothing_window(std::size_t points);
 
 /// Points far above the median of the 101 around them.
@@ -50,7 +50,7 @@ struct Spikes {
 };
 /// Gradient norms above ten times the median.
 [[nodiscard]] Spikes gradient_spikes(const RunRecord& run);
-/// Losses above the median by a tenth of it and by twelve times the usual distance.
+/// Losses above the median by a tenth of it and by twelve times the usual deviation.
 [[nodiscard]] Spikes loss_spikes(const RunRecord& run);
 
 /// The highest number of a series; 0 without points.
@@ -59,10 +59,10 @@ struct Spikes {
 /// Warnings for the reader.
 [[nodiscard]] std::vector<std::string> warnings(const RunRecord& run);
 
-/// The points of a series; none where the run has no such key.
+/// The points of a series; none if the run has no such key.
 [[nodiscard]] const Points& series(const RunRecord& run, const std::string& key);
 
-/// The middle number; of the steps after the first three, which warm up, where there are more.
+/// The middle number; of the steps after the first three, which warm up, if there are more.
 [[nodiscard]] double median(const Points& points);
 
 }  // namespace trireme::report

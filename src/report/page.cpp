@@ -70,7 +70,7 @@ std::vector<std::pair<std::string, std::string>> keys_of(const Curve& curve, con
   return keys;
 }
 
-/// A line's name in the legend: what it is, and of which run where there are several.
+/// A line's name in the legend, with its run if there are several.
 std::string label_of(const RunRecord& run, const std::string& name, bool alone, bool only_key) {
   if (alone) return only_key ? "" : name;
   return only_key ? run.name : run.name + " " + name;
@@ -137,7 +137,7 @@ Range range_of(const Curve& curve, const Points& points) {
   return later.high - later.low < most * (all.high - all.low) ? later : all;
 }
 
-/// The lines of one key: a long loss is smoothed, its points behind it where there are few runs.
+/// The lines of one key: a long loss is smoothed, its points behind it if there are few runs.
 void add_lines(Chart& chart, const Curve& curve, const Line& line, const Points& all, bool few) {
   constexpr std::size_t most_points = 1200, most_small = 300;
   const std::size_t most = few && chart.width > 500 ? most_points : most_small;
@@ -243,7 +243,7 @@ std::string draw_loss(std::span<const RunRecord> runs) {
   return charts.empty() ? "" : "<div class=\"along\">" + buttons + charts + "</div>\n";
 }
 
-/// Every curve's numbers: what is drawn, in full digits.
+/// The drawn numbers of every curve, in full digits.
 std::string series_json(std::span<const RunRecord> runs) {
   using Json = nlohmann::ordered_json;
   Json all = Json::array();
@@ -267,7 +267,7 @@ std::string facts_table(std::span<const RunRecord> runs) {
   std::vector<std::map<std::string, std::string>> columns;
   for (const RunRecord& run : runs) {
     auto& column = columns.emplace_back();
-    auto next = names.begin();  // behind the fact before
+    auto next = names.begin();  // after the fact before
     for (auto& [name, text] : facts(run)) {
       const auto found = std::find(names.begin(), names.end(), name);
       next = std::next(found == names.end() ? names.insert(next, name) : found);
@@ -301,7 +301,7 @@ std::string figure_cards(const RunRecord& run) {
   return out + "</div>\n";
 }
 
-/// Keys of the run files in which runs differ, and each run's value of them.
+/// Keys whose values differ between the run files, and each run's value.
 std::vector<std::pair<std::string, std::vector<std::string>>> different_settings(std::span<const RunRecord> runs) {
   std::vector<std::pair<std::string, std::vector<std::string>>> list;
   for (const config::Option& option : config::options()) {

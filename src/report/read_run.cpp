@@ -25,7 +25,7 @@ using Json = nlohmann::json;
 constexpr std::int64_t most_bytes = std::int64_t{1} << 30;
 constexpr int most_traces = 8;  // more ranks are not shown
 
-/// Where a value stands, for messages: "out/metrics.jsonl: not the metrics of a run: line 7: ...".
+/// Location of a value, for messages: "out/metrics.jsonl: not the metrics of a run: line 7: ...".
 struct Place {
   std::string_view file, kind;
   std::string within{};  ///< "line 7"
@@ -48,7 +48,7 @@ Json parse(std::string_view text, const Place& place) {
   return json;
 }
 
-/// The value of a key. Refuses an object without it, or where it is of another type than `expected`.
+/// The value of a key. Refuses an object without it, or if it is of another type than `expected`.
 const Json& value_of(const Json& object, const char* key, const char* expected, bool (*fits)(const Json&),
                      const Place& place) {
   if (!object.is_object() || !object.contains(key))
@@ -107,7 +107,7 @@ std::vector<std::string> names_in(const fs::path& directory, std::string_view be
 }  // namespace
 
 void read_metrics(RunRecord& run, std::string_view text, const std::string& file) {
-  std::vector<double> first_rows;  // of a start, which write what seldom changes
+  std::vector<double> first_rows;  // of a start; they have values that seldom change
   std::int64_t steps = 0;
   for (std::int64_t number = 1; !text.empty(); ++number) {
     const std::string_view line = text.substr(0, text.find('\n'));

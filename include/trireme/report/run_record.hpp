@@ -10,7 +10,7 @@
 
 #include "trireme/config/run_config.hpp"
 
-/// A page that shows how runs went, from the files that they left behind.
+/// An HTML page of finished and running runs, from the files in their output directories.
 namespace trireme::report {
 
 struct Point {
