@@ -31,7 +31,7 @@ constexpr std::array<ExchangeRow, model::exchanges> exchange_table{{
      .phases = every_phase,
      .complaints = {.unexpected = "gathers a sequence that its stage does not read"},
      .repeated_for_weights = true},
-    // What the ranks computed for a stage, each keeping its part of the sequence; backward: the gradient of its input.
+    // Partial results of a stage, each rank keeping its part of the sequence; backward: the gradient of its input.
     {.kind = Exchange::scatter_sequence,
      .name = "scatter_sequence",
      .term = "scatter of the sequence",
@@ -40,7 +40,7 @@ constexpr std::array<ExchangeRow, model::exchanges> exchange_table{{
      .collective = Collective::reduce_scatter,
      .phases = without_again,
      .follows = every_phase},
-    // The same without sequence parallelism: all ranks keep all of it.
+    // The same without sequence parallelism: all ranks keep the whole sum.
     {.kind = Exchange::all_reduce_activation,
      .name = "all_reduce_activation",
      .group = mesh::Group::tensor,
@@ -132,7 +132,7 @@ constexpr std::array<ExchangeRow, model::exchanges> exchange_table{{
      .complaints = {.unexpected = "sums loads that its stage does not read",
                     .repeated = "sums what is summed already",
                     .missing = "reads loads that were not summed"}},
-    // How many rows each expert of a rank receives in this microbatch.
+    // Number of rows that each expert of a rank receives in this microbatch.
     {.kind = Exchange::exchange_counts,
      .name = "exchange_counts",
      .term = "counts of rows",
@@ -180,7 +180,7 @@ constexpr bool exchanges_in_order() {
 }
 static_assert(exchanges_in_order(), "row_of reads the table by the value of their kind");
 
-/// What an exchange on one side of a stage is in forward and in backward.
+/// An exchange on one side of a stage, in forward and in backward.
 struct Boundary {
   Exchange exchange;
   std::optional<Exchange> forward, backward;

@@ -57,7 +57,7 @@ class Line {
     if (error != std::errc{} || end != word.data() + word.size() || value < 0) expected("a number of bytes");
     return value;
   }
-  /// A slot behind `arrow`, where there is one.
+  /// A slot after `arrow`, if there is one.
   std::optional<Slot> slot_if(std::string_view arrow, std::string_view prefix) {
     return take_if(arrow) ? std::optional(slot(prefix)) : std::nullopt;
   }
@@ -95,7 +95,7 @@ class Line {
     return {found, *stage};
   }
   Microbatch microbatch() { return Microbatch{prefixed("m", "a microbatch such as m0")}; }
-  /// The number behind `prefix`, in one word.
+  /// The number after `prefix`, in one word.
   int prefixed(std::string_view prefix, std::string_view what) {
     const std::string_view word = take(what);
     if (!word.starts_with(prefix)) expected(what);
@@ -111,7 +111,7 @@ class Line {
   }
 
  private:
-  /// With or without a comma behind it.
+  /// With or without a comma after it.
   bool take_listed(std::string_view word) {
     if (done() || !words_[next_].starts_with(word)) return false;
     const std::string_view rest = words_[next_].substr(word.size());

@@ -18,7 +18,7 @@ struct NumberedAccess {
   std::span<const int> reads, writes;
 };
 
-/// Of what a resource is and whose.
+/// Hash of a resource: kind and fields.
 struct Hash {
   std::size_t operator()(const Resource& resource) const {
     const auto mixed = [](std::uint64_t hash, std::uint64_t with) {
@@ -69,7 +69,7 @@ class NumberedAccesses {
   std::unordered_map<Resource, int, Hash> known_;
 };
 
-/// Two consecutive steps laid end to end: ops 0..n-1 are the step before, n..2n-1 the step whose needs are asked for.
+/// Two consecutive steps in one sequence: ops 0..n-1 are the previous step, n..2n-1 the step whose needs are computed.
 class Walk {
  public:
   Walk(int ops, std::size_t resources)
@@ -77,7 +77,7 @@ class Walk {
 
   void need(int from, int to, Reason reason) {
     if (to < ops_ || from == to) return;
-    // Ops are visited in order, so an edge is found again before any op behind `to` is visited.
+    // Ops are visited in order, so an edge is found again before any op after `to` is visited.
     int& last_to = last_to_[static_cast<std::size_t>(from) * reasons + static_cast<std::size_t>(reason)];
     if (std::exchange(last_to, to) != to) found_.push_back({from % ops_, to - ops_, from < ops_ ? 1 : 0, reason});
   }

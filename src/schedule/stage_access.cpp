@@ -9,7 +9,7 @@ namespace {
 using model::StageKind, model::TensorId;
 using enum model::TensorId;
 
-/// The rows between a router and the end of its layer: before the experts and behind them.
+/// The rows between a router and the end of its layer: before the experts and after them.
 constexpr std::initializer_list<TensorId> rows_to_experts{permuted_tokens, permuted_probs};
 
 const model::Stage& sharded_stage(const model::Model& model, Block block, Stage stage) {
@@ -130,7 +130,7 @@ TensorAccess tensors_of(const Exchanged& op, const model::Model& model) {
   const model::Stage& stage = sharded_stage(model, op.block, op.segment);
   const TensorRef sent = sent_by(op, stage), delivered = delivered_by(op, stage);
   TensorAccess found;
-  // Keys that are gathered again lie in what their stage saved.
+  // Keys that are gathered again are among the stage's saved tensors.
   if (op.kind != Exchange::gather_keys || op.phase != Phase::again) found.reads.add(sent);
   found.writes.add(delivered);
   switch (op.kind) {

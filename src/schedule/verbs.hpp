@@ -9,8 +9,8 @@
 
 namespace trireme::schedule {
 
-/// The op that a line which begins with `name` says; the rest of it is in `line`. Throws ConfigError, also for a name
-/// that no verb has.
+/// Parses an op: `name` is the first word of its line, `line`
+/// the rest. Throws ConfigError, also for unknown names.
 [[nodiscard]] Op parse_op(std::string_view name, Line& line);
 
 }  // namespace trireme::schedule

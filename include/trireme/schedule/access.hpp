@@ -10,10 +10,10 @@
 #include "trireme/model/model.hpp"
 #include "trireme/schedule/op.hpp"
 
-/// What each op reads and writes: the basis of `needs` and `verify`.
+/// Reads and writes of each op: the basis of `needs` and `verify`.
 namespace trireme::schedule {
 
-/// The things that ops read and write, each with what tells it from others of its kind.
+/// Resources that ops read and write, each with its identifying fields.
 namespace resource {
 
 /// An unsharded buffer.
@@ -54,17 +54,17 @@ struct Recomputed {
   Microbatch m;
   friend auto operator<=>(const Recomputed&, const Recomputed&) = default;
 };
-/// What stands between the residual stream and a branch, or its gradient.
+/// A tensor between the residual stream and a branch, or its gradient.
 struct Branch {
   Microbatch m;
   friend auto operator<=>(const Branch&, const Branch&) = default;
 };
-/// A branch's input once more, for the gradients of its weights.
+/// A rebuilt branch input, for the gradients of its weights.
 struct BranchAgain {
   Microbatch m;
   friend auto operator<=>(const BranchAgain&, const BranchAgain&) = default;
 };
-/// What the ranks of the tensor axis know of their parts of the vocabulary.
+/// Partial results of the tensor axis' ranks for their parts of the vocabulary.
 struct Vocabulary {
   Microbatch m;
   friend auto operator<=>(const Vocabulary&, const Vocabulary&) = default;
@@ -74,23 +74,23 @@ struct Keys {
   Microbatch m;
   friend auto operator<=>(const Keys&, const Keys&) = default;
 };
-/// Rows of tokens for experts, or what came of them, or the gradients by either.
+/// Rows of tokens for experts, or the experts' outputs, or the gradients of either.
 struct Rows {
   Microbatch m;
   friend auto operator<=>(const Rows&, const Rows&) = default;
 };
-/// Sums over the heads of a token, of this rank's or of all: their squares, or what the gradient of their norm needs.
+/// Sums over the heads of a token, of this rank or of all: squares, or sums for the gradient of their norm.
 struct Statistics {
   Microbatch m;
   friend auto operator<=>(const Statistics&, const Statistics&) = default;
 };
-/// How many rows go to each expert of a block, and come to those of this rank: from a forward to its backward.
+/// Row counts sent to each expert of a block and received by those of this rank: from a forward to its backward.
 struct Counts {
   Block block;
   Microbatch m;
   friend auto operator<=>(const Counts&, const Counts&) = default;
 };
-/// What a stage keeps for its backward.
+/// Tensors that a stage saves for its backward.
 struct Saved {
   Block block;
   Stage stage;
@@ -161,7 +161,7 @@ struct Access {
 /// Parameter blocks whose values the op reads: none for the backward of an embedding, which reads indices only.
 [[nodiscard]] std::vector<ParamBlock> parameters_read(const Op& op, const model::Model& model);
 
-/// What metrics and planner call a copy between device and host; empty for an op that is none.
+/// Name of a copy between device and host in metrics and planner; empty for other ops.
 [[nodiscard]] std::string_view copy_name(const Op& op);
 
 /// The stage of an op that tensor or context parallelism cut: it reads and writes more than the residual stream. Null

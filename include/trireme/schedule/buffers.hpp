@@ -7,7 +7,7 @@
 #include "trireme/model/model.hpp"
 #include "trireme/schedule/op.hpp"
 
-/// What a schedule needs of memory: rings of buffers, copies, and what lives on the host.
+/// Memory needs of a schedule: rings of buffers, copies, and state in host memory.
 namespace trireme::schedule {
 
 /// The ring of each parameter block: blocks whose parameters have the same shapes share one.
@@ -18,10 +18,10 @@ namespace trireme::schedule {
 [[nodiscard]] std::optional<int> reshard_group(const Schedule& schedule);
 [[nodiscard]] bool has_partial(const Schedule& schedule);
 
-/// What of a parameter block lives in host memory: nothing, its masters, moments and reduced gradients, or its shards
-/// with them.
+/// State of a parameter block in host memory: nothing; its masters, moments and reduced gradients; or these and its
+/// shards.
 enum class OnHost { nothing, optimizer, parameters };
-/// By parameter block, as the schedule's uploads say.
+/// By parameter block, according to the schedule's uploads.
 [[nodiscard]] std::vector<OnHost> on_host(const Schedule& schedule, const model::Model& model);
 
 /// By parameter block, whether its gradient shard has memory only from its first reduction to its update.

@@ -6,8 +6,8 @@
 
 #include "trireme/schedule/op.hpp"
 
-/// What a verb's fields say that it concerns: a visitor passes over the verbs that do not concern it by these, and
-/// names every other one, so that a new verb is not left out by mistake.
+/// Concepts that classify verbs by their fields. A visitor ignores unrelated verbs by these concepts and lists all
+/// others by name, so that a new verb is not left out by mistake.
 namespace trireme::schedule {
 
 template <class Verb>
@@ -43,7 +43,7 @@ concept takes_slot = requires(const Verb& verb) {
 || requires(const Verb& verb) { verb.staged; }
 || requires(const Verb& verb) { verb.gradients; };
 
-/// Where something is put or found; nothing: in place.
+/// Slot of a result or an input; nothing: in place.
 template <class Placed>
 [[nodiscard]] std::optional<Slot> slot_of(const Placed& placed) {
   return placed.in_place ? std::nullopt : std::optional(placed.slot);

@@ -68,7 +68,7 @@ struct ExchangeRow {
   model::Element element = model::Element::compute;
   Layout pack = Layout::unchanged, unpack = Layout::unchanged;  ///< before and after the collective
   Phases phases;                                                ///< in which it occurs; printed if there are several
-  Phases follows{};  ///< in which it comes after its stage, and otherwise before it
+  Phases follows{};  ///< phases in which it follows its stage; in the others it precedes it
   Complaints complaints{};
   std::optional<Exchange> preceded_by{};  ///< in forward
   bool repeated_for_weights = false;      ///< Phase::again precedes the weights' gradients, not the input's

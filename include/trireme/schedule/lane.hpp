@@ -7,7 +7,7 @@
 
 namespace trireme::schedule {
 
-/// Where an op runs: ops of one lane run one after another, in the schedule's order, on every rank.
+/// Execution lane of an op: ops of one lane run one after another, in the schedule's order, on every rank.
 enum class Lane : std::uint8_t {
   compute,
   gather,

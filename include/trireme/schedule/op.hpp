@@ -24,8 +24,8 @@ struct Slot {
   friend auto operator<=>(const Slot&, const Slot&) = default;
 };
 
-/// Where a backward puts the gradient of one parameter block, and whether it adds to what is there. `in_place`: into
-/// the block's gradient shard, not into a slot.
+/// Destination of the gradient of one parameter block in a backward; `add`: accumulates. `in_place`: the block's
+/// gradient shard, not a slot.
 struct GradientTarget {
   ParamBlock block;
   Slot slot;
@@ -34,9 +34,9 @@ struct GradientTarget {
   friend bool operator==(const GradientTarget&, const GradientTarget&) = default;
 };
 
-/// Gathers the parameters of `block` into `slot`: over the shard axis, or over groups of `from` neighbours out of the
-/// copies that a `Reshard` to the same groups left. `staged`: out of the shard that an `Upload` put there. `in_place`:
-/// this rank's shard is all that is gathered, and is read where it lies; no slot, nothing is copied.
+/// Gathers the parameters of `block` into `slot`: over the shard axis, or over groups of `from` neighbours, from the
+/// copies of a `Reshard` to the same groups. `staged`: gathers the shard that an `Upload` put there. `in_place`: this
+/// rank's shard is the whole block and is read at its address: no slot, no copy.
 struct Unshard {
   ParamBlock block;
   Slot slot;
@@ -45,16 +45,16 @@ struct Unshard {
   bool in_place = false;
   friend bool operator==(const Unshard&, const Unshard&) = default;
 };
-/// Gives up the unsharded parameters of `block`: their slot may be reused. With `to`, every group of `to` neighbours on
-/// the shard axis keeps a copy first, each rank one part of it (ZeRO++'s secondary partition, Wang et al. 2023).
+/// Frees the unsharded parameters of `block`; the slot can be reused. With `to`, every group of `to` neighbours on the
+/// shard axis keeps a copy first, partitioned over its ranks (ZeRO++'s secondary partition, Wang et al. 2023).
 struct Reshard {
   ParamBlock block;
   std::optional<int> to{};
   friend bool operator==(const Reshard&, const Reshard&) = default;
 };
-/// Runs the forward of one stage, or of all stages of a block where `stage` is absent. `keep`: what stays for backward;
-/// with `input` that is what the block's first stage reads, and nothing of its other stages; with `kv_cache` what the
-/// step after it reads.
+/// Runs the forward of one stage, or of all stages of a block if `stage` is
+/// absent. `keep`: tensors saved for backward; with `input` only the input of the
+/// block's first stage; with `kv_cache` the keys and values for the next step.
 struct Forward {
   Block block;
   std::optional<Stage> stage;
@@ -62,10 +62,10 @@ struct Forward {
   model::Keep keep = model::Keep::products;
   friend bool operator==(const Forward&, const Forward&) = default;
 };
-/// Runs the backward of one stage, or of all stages of a block in reverse where `stage` is absent.
-/// `gradients` has one target for each parameter block that the stages write. The backward may be in two ops: `input`,
-/// the gradient by the input, which can be summed over the tensor axis or sent on, and `weight`, which writes those by
-/// the parameters. Between them wait `model::pending_tensors`; whole stages read no parameter values for `weight`.
+/// Runs the backward of one stage, or of all stages of a block in reverse if `stage` is absent. `gradients` has one
+/// target for each parameter block that the stages write. The backward can be split into two ops: `input` computes the
+/// gradient of the input, which can be summed over the tensor axis or sent on, and `weight` those of the parameters.
+/// `model::pending_tensors` are kept between them; whole stages read no parameter values for `weight`.
 enum class BackwardPart : std::uint8_t { whole, input, weight };
 struct Backward {
   Block block;
@@ -75,9 +75,9 @@ struct Backward {
   BackwardPart part = BackwardPart::whole;
   friend bool operator==(const Backward&, const Backward&) = default;
 };
-/// Sums the gradient in `slot` over the shard axis; each rank keeps (`add`: adds to) its shard. `partial`: it goes to a
-/// buffer of its own instead, because replicas are to be summed before it is added. `staged`: it waits there for its
-/// way to the host instead. `in_place`: backwards wrote into the shard of the only rank; it is complete now.
+/// Sums the gradient in `slot` over the shard axis; each rank stores its shard, or adds to it (`add`). `partial`:
+/// stores it in a separate buffer, since replicas are summed before it is added. `staged`: stores it in a slot for its
+/// offload to the host. `in_place`: backwards wrote into the shard of the only rank; marks it complete.
 struct ReduceScatter {
   ParamBlock block;
   Slot slot;
@@ -87,16 +87,16 @@ struct ReduceScatter {
   bool in_place = false;
   friend bool operator==(const ReduceScatter&, const ReduceScatter&) = default;
 };
-/// Sums the gradient shard over the replicate axis, wherever it lives. `partial`: sums what a partial reduce-scatter
-/// left, and adds it to the shard. `staged`: sums what waits there for its way to the host.
+/// Sums the gradient shard over the replicate axis, on device or host. `partial`: sums the result of a partial
+/// reduce-scatter and adds it to the shard. `staged`: sums the slot that is offloaded next.
 struct AllReduce {
   ParamBlock block;
   bool partial = false;
   std::optional<Slot> staged{};
   friend bool operator==(const AllReduce&, const AllReduce&) = default;
 };
-/// Runs the forward of one stage, or of all stages of a block, again before its backward, from the input that the
-/// forward kept: leaves what the stages save. The last stage's output is not computed: nobody reads it.
+/// Runs the forward of one stage, or of all stages of a block, again before its backward, from the saved input:
+/// restores the saved tensors. The unused output of the last stage is not computed.
 struct Recompute {
   Block block;
   std::optional<Stage> stage;
@@ -104,52 +104,52 @@ struct Recompute {
   friend bool operator==(const Recompute&, const Recompute&) = default;
 };
 
-// What lives in host memory: optimizer state, and parameters with it.
+// Optimizer state, and optionally parameters, in host memory.
 
-/// Copies this rank's shard of `block`, in the compute dtype, from the host to the device: to where it lives there, or
-/// to `staged`, from which the next unshard gathers.
+/// Copies this rank's shard of `block`, in the compute dtype, from the host to its device buffer, or to `staged`, from
+/// which the next unshard gathers.
 struct Upload {
   ParamBlock block;
   std::optional<Slot> staged{};
   friend bool operator==(const Upload&, const Upload&) = default;
 };
-/// Copies the gradient shard that waits in `slot` to the host, or adds it to what is there.
+/// Copies the gradient shard in `slot` to the host, or adds it to the gradient there.
 struct OffloadGradient {
   ParamBlock block;
   Slot slot;
   bool add = false;
   friend bool operator==(const OffloadGradient&, const OffloadGradient&) = default;
 };
-/// Sums the squares of a gradient shard that lives on the host, for `ClipNorm`.
+/// Sums the squares of a gradient shard in host memory, for `ClipNorm`.
 struct SumSquares {
   ParamBlock block;
   friend bool operator==(const SumSquares&, const SumSquares&) = default;
 };
 
-// What waits in host memory between forward and backward.
+// Activations in host memory between forward and backward.
 
-/// Copies what a block keeps to the host: tensors of at least `min_bytes`.
+/// Copies saved tensors of a block to the host: those of at least `min_bytes`.
 struct OffloadActivations {
   Block block;
   Microbatch microbatch;
   Bytes min_bytes;
   friend bool operator==(const OffloadActivations&, const OffloadActivations&) = default;
 };
-/// Frees what has been copied to the host.
+/// Frees the device memory of tensors that have been copied to the host.
 struct DropActivations {
   Block block;
   Microbatch microbatch;
   friend bool operator==(const DropActivations&, const DropActivations&) = default;
 };
-/// Allocates its memory on the device again, for `ReloadActivations`. On the compute lane: what an earlier backward
-/// frees is taken in the order of its work, so that no more is held than `trireme plan` says however far the host is
-/// ahead.
+/// Allocates device memory for `ReloadActivations`. On the compute lane,
+/// so that memory freed by an earlier backward is reused in stream order
+/// and the peak is that of `trireme plan`, however far the host is ahead.
 struct AllocateActivations {
   Block block;
   Microbatch microbatch;
   friend bool operator==(const AllocateActivations&, const AllocateActivations&) = default;
 };
-/// Copies it back to the device.
+/// Copies the tensors back to the device.
 struct ReloadActivations {
   Block block;
   Microbatch microbatch;
@@ -184,11 +184,11 @@ struct AllReduceReplicated {
   friend bool operator==(const AllReduceReplicated&, const AllReduceReplicated&) = default;
 };
 
-// Pipeline parallelism. Edge e stands between chunks e and e + 1 of the model: the residual stream passes forward over
-// it, its gradient backward. Buffers are slots of two rings, allocated once.
+// Pipeline parallelism. Edge e connects chunks e and e + 1 of the model: the residual stream passes forward over it,
+// its gradient backward. Buffers are slots of two rings, allocated once.
 
 using Edge = StrongId<struct EdgeTag>;
-/// Copies the stream behind a chunk, or the gradient before it, into a slot for sending.
+/// Copies the output stream of a chunk, or the gradient of its input, into a slot for sending.
 struct Put {
   Edge edge;
   Microbatch microbatch;
@@ -196,7 +196,7 @@ struct Put {
   Slot slot;
   friend bool operator==(const Put&, const Put&) = default;
 };
-/// Sends what lies in `slot` to pipeline rank `peer`; ends when the peer has it.
+/// Sends the contents of `slot` to pipeline rank `peer`; ends when the peer has received them.
 struct Send {
   Edge edge;
   Microbatch microbatch;
@@ -214,7 +214,7 @@ struct Receive {
   int peer = 0;
   friend bool operator==(const Receive&, const Receive&) = default;
 };
-/// Makes what lies in `slot` the stream before a chunk, or the gradient behind it; the slot is free.
+/// Makes the contents of `slot` the input stream of a chunk, or the gradient of its output; frees the slot.
 struct Take {
   Edge edge;
   Microbatch microbatch;

@@ -10,8 +10,8 @@ namespace trireme::schedule {
 struct ClipNorm {
   friend bool operator==(const ClipNorm&, const ClipNorm&) = default;
 };
-/// Applies the optimizer to this rank's shard of `block`, where that lives: on the host, with `on_host`. `beside`: on a
-/// lane of its own, beside the next step's forward, which waits for each block's update when it first reads the block.
+/// Applies the optimizer to this rank's shard of `block`, on the host with `on_host`. The last flag selects a separate
+/// lane, concurrent with the next step's forward, which waits for a block's update before its first read.
 struct Update {
   ParamBlock block;
   bool on_host = false;
@@ -23,8 +23,8 @@ struct AllocateGradient {
   ParamBlock block;
   friend bool operator==(const AllocateGradient&, const AllocateGradient&) = default;
 };
-/// Frees it behind the block's update: at once, or before the next step's first op that reads the block where updates
-/// run beside the forward.
+/// Frees the gradient shard after the block's update: at once or, if updates run concurrently with the forward, before
+/// the next step's first op that reads the block.
 struct FreeGradient {
   ParamBlock block;
   friend bool operator==(const FreeGradient&, const FreeGradient&) = default;

@@ -10,15 +10,15 @@
 
 namespace trireme::schedule {
 
-/// One op as a line: `unshard b3 -> ring1.0`, `forward b3.mlp m0`, `backward b3 m1 -> grad1.0 add`,
-/// `reduce_scatter b3 <- grad1.0`, `clip_norm`, `update b3`. Names come from `model`.
+/// One op as a line: `unshard b3 -> ring1.0`, `forward b3.mlp m0`, `backward b3 m1 -> grad1.0 add`, `reduce_scatter b3
+/// <- grad1.0`, `clip_norm`, `update b3`. Names are those of `model`.
 [[nodiscard]] std::string print(const Op& op, const model::Model& model);
 
 /// The whole schedule: a line `step microbatches=N`, then one op a line.
 [[nodiscard]] std::string print(const Schedule& schedule, const model::Model& model);
 
-/// The inverse of `print`. Blank lines and lines starting with # are ignored.
-/// Throws ConfigError naming the line and what was expected.
+/// The inverse of `print`. Blank lines and lines starting with # are ignored. Throws ConfigError with the line and the
+/// expected text.
 [[nodiscard]] Schedule parse(std::string_view text, const model::Model& model);
 
 /// Hash of the printed text: equal schedules on all ranks have equal hashes.

@@ -14,7 +14,7 @@
 namespace trireme::schedule {
 namespace {
 
-/// Compute blocks that keep more than they read, in order: what is offloaded, the last one excepted.
+/// Compute blocks that save more than their input, in order: candidates for offload, except the last one.
 std::vector<Block> layers(const model::Model& model) {
   std::vector<Block> out;
   for (int b = 0; b < model.blocks(); ++b)
@@ -22,7 +22,7 @@ std::vector<Block> layers(const model::Model& model) {
   return out;
 }
 
-/// What stands before and after the ops of a block, forward and backward.
+/// Ops inserted before and after those of a block, forward and backward.
 struct Around {
   std::vector<Block> drop;    ///< before its forward
   bool offload = false;       ///< after its forward
@@ -35,7 +35,7 @@ std::map<Block, Around> around(const model::Model& model, std::int64_t in_flight
   const auto count = static_cast<std::int64_t>(layer.size());
   for (std::int64_t i = 0; i + 1 < count; ++i) {
     const Block block = layer[static_cast<std::size_t>(i)];
-    const Block next{layer.back().value + 1};  // what follows the last layer
+    const Block next{layer.back().value + 1};  // after the last layer
     const Block room = i + 1 + in_flight < count ? layer[static_cast<std::size_t>(i + 1 + in_flight)] : next;
     const Block hides = layer[static_cast<std::size_t>(std::min(i + in_flight, count - 1))];
     out[block].offload = true;

@@ -7,7 +7,7 @@
 #include "trireme/schedule/exchange.hpp"
 #include "trireme/schedule/op.hpp"
 
-/// The ops of one stage and microbatch, with the collectives that stand before and behind it.
+/// The ops of one stage and microbatch, with the collectives before and after it.
 namespace trireme::schedule {
 
 void append_forward(std::vector<Op>& ops, const model::Model& model, Block block, Stage stage, Microbatch m);
@@ -20,7 +20,7 @@ void append_exchanges(std::vector<Op>& ops, const model::Model& model, Block blo
 /// gathered again while its input's gradient is computed.
 void append_backward(std::vector<Op>& ops, const model::Model& model, Block block, Stage stage, Microbatch m);
 
-/// The gradient by the stage's input, with what is summed of it; and, any time later, those by its weights.
+/// The gradient of the stage's input with its exchanges; and those of its weights, which can follow at any later time.
 void append_backward_input(std::vector<Op>& ops, const model::Model& model, Block block, Stage stage, Microbatch m);
 void append_backward_weight(std::vector<Op>& ops, const model::Model& model, Block block, Stage stage, Microbatch m);
 

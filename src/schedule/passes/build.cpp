@@ -14,7 +14,7 @@
 namespace trireme::schedule {
 namespace {
 
-/// Which schedules a pass is for.
+/// Purposes of a pass.
 enum class For { all, training, generation };
 
 bool is_for(For schedules, Purpose purpose) {
@@ -22,11 +22,11 @@ bool is_for(For schedules, Purpose purpose) {
   return schedules == For::all || purpose == Purpose::generate;
 }
 
-/// A pass: what it does, and what the schedule holds from then on.
+/// A pass: its function, and the property that it establishes.
 struct NamedPass {
   std::string_view name;
   For schedules;
-  bool Complete::*adds;  ///< null: nothing that `verify` has to ask for
+  bool Complete::*adds;  ///< null: no property that `verify` can require
   Schedule (*run)(Schedule, const model::Model&, const Policy&, Purpose);
 };
 
@@ -82,7 +82,7 @@ void require_sound(std::string_view pass, const std::vector<std::string>& wrong)
   invariant(wrong.empty(), fmt::format("the pass {} built an invalid schedule:\n  {}", pass, fmt::join(wrong, "\n  ")));
 }
 
-/// Verifies what a pass has built, and measures how long that takes.
+/// Verifies the result of a pass, and measures the time.
 void check(PassResult& result, const model::Model& model, int replicas, Complete has) {
   const auto begin = Clock::now();
   const auto wrong = verify(result.schedule, model, replicas, has);
@@ -92,7 +92,7 @@ void check(PassResult& result, const model::Model& model, int replicas, Complete
 
 constexpr Complete nothing{.unshard = false, .reduction = false, .update = false, .slots = false};
 
-/// What a schedule holds after all passes.
+/// Properties of a schedule after all passes.
 Complete all_added(Purpose purpose) {
   Complete has = nothing;
   for (const NamedPass& pass : passes)
@@ -135,7 +135,7 @@ Policy policy_of(const config::RunConfig& config, const config::Resolved& mesh) 
           .prefetch_bytes = config.sync.prefetch_bytes,
           .compute = config.precision.compute,
           .replicas = mesh.replicate,
-          // What graphs write, and what lies in windows, lies where it lay.
+          // CUDA graphs and NCCL windows require fixed addresses.
           .transient_gradients = !config.device.cuda_graphs && !config.comm.nccl_windows,
           .updates_beside = config.device.type == config::DeviceType::cuda};
 }

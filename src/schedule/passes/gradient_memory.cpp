@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The pass that gives gradient shards their memory, and takes it back.
+// The pass that allocates and frees gradient shards.
 #include <algorithm>
 #include <set>
 #include <utility>

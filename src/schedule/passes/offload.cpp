@@ -51,7 +51,7 @@ class Inserter {
     const bool every_time = sums_[op.block] > 1;
     if (every_time) out_.emplace_back(AllReduce{.block = op.block, .staged = Slot{}});
     out_.emplace_back(OffloadGradient{op.block, {}, again});
-    // What follows the copies of one block comes after the next one's reduction, which then does not wait for them.
+    // Ops after the copies of one block are placed after the next one's reduction, which thus does not wait for them.
     out_.insert(out_.end(), unfinished_.begin(), unfinished_.end());
     unfinished_.clear();
     if (last_reduce_.at(op.block) != index_) return;
@@ -64,7 +64,7 @@ class Inserter {
   }
   void operator()(const AllReduceReplicated& op) {
     if (!on_host(op.block)) return out_.push_back(op);
-    if (op.over == Copies::tensor) return;  // behind the way to the host
+    if (op.over == Copies::tensor) return;  // after the way to the host
     unfinished_.emplace_back(op);
     unfinished_.emplace_back(SumSquares{op.block});
   }

@@ -21,7 +21,7 @@ model::Keep keep_of(config::Recompute mode) {
   throw BugError("insert_recompute: unknown mode");
 }
 
-/// What each block keeps.
+/// Tensors saved by each block.
 std::vector<model::Keep> keeps(const model::Model& model, RecomputePolicy policy) {
   std::vector<model::Keep> out;
   std::int64_t layer = 0;

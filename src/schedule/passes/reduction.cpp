@@ -67,7 +67,7 @@ Schedule insert_reduction(Schedule schedule, const model::Model& model, config::
   invariant(policy != config::SyncPolicy::automatic, "an automatic policy is resolved before the schedule is built");
   const bool all = policy == config::SyncPolicy::immediate_all;
   const auto last = last_writers(schedule, model);
-  std::map<ParamBlock, std::size_t> final_writer;  // of the step, whichever microbatch it is of
+  std::map<ParamBlock, std::size_t> final_writer;  // of the step, in any microbatch
   for (const auto& [key, at] : last) final_writer[key.first] = std::max(final_writer[key.first], at);
   Written written(model);
   std::set<ParamBlock> reduced;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Buffer assignment: which ring buffer holds what, and when it is free again.
+// Buffer assignment: the contents of each ring buffer, and when it is free again.
 #include <algorithm>
 #include <deque>
 #include <map>

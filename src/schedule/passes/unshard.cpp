@@ -15,7 +15,7 @@
 namespace trireme::schedule {
 namespace {
 
-/// The ops that read a parameter block, in order, and the last of them that computes each microbatch.
+/// The ops that read a parameter block, in order, and the last compute op of each microbatch among them.
 struct Uses {
   std::vector<int> ops;
   std::map<std::optional<Microbatch>, int> last;
@@ -33,12 +33,12 @@ std::map<ParamBlock, Uses> uses(const std::vector<Op>& ops, const model::Model& 
   return found;
 }
 
-/// What becomes of a block between its use at op `now` and its next one.
+/// Treatment of a block between its use at op `now` and its next use.
 struct Between {
   bool keep = false;
-  std::optional<int> group{};  ///< what groups keep while the block is resharded
+  std::optional<int> group{};  ///< groups keep a copy while the block is resharded
 };
-/// The compute block of a forward, recompute or backward; of a collective that stands between its stages, too.
+/// The compute block of a forward, recompute, backward, or of a collective between its stages.
 std::optional<Block> works_on(const Op& op) {
   return std::visit(
       [](const auto& verb) -> std::optional<Block> {
@@ -62,18 +62,18 @@ Between between(const std::vector<Op>& ops, int now, const Uses& uses_of_block, 
   const auto next = std::upper_bound(uses_of_block.ops.begin(), uses_of_block.ops.end(), now);
   if (next == uses_of_block.ops.end()) return {};
   if (stays_in_block(ops, now, *next)) return {.keep = true};
-  // Whichever microbatch reads it next: what counts is whether its own one comes back to it.
+  // Regardless of the next reader's microbatch: relevant is whether this microbatch uses the block again.
   const bool comes_back = uses_of_block.last.at(computes(ops[static_cast<std::size_t>(now)])) > now;
   if (!comes_back) return {.keep = !policy.after_backward};
   return policy.after_forward ? Between{.group = policy.group} : Between{.keep = true};
 }
 
-/// Elements gathered for a parameter block when it is not padded to any number of ranks: what prefetch is bounded by.
+/// Elements gathered for a parameter block, without padding for the number of ranks: the unit of prefetch limits.
 std::int64_t unsharded_elements(const model::Model& model, ParamBlock block) {
   return shard::BlockLayout(model[block], 1).padded() / model[block].parts;
 }
 
-/// What has been gathered ahead of its first reader while a compute op runs.
+/// Blocks gathered ahead of their first reader while a compute op runs.
 struct Ahead {
   std::int64_t bytes = 0;
   int blocks = 0;

@@ -88,7 +88,7 @@ class Merge {
            send->microbatch == receive->microbatch && send->phase == receive->phase && peer(other) == rank;
   }
 
-  /// The ranks that go past their ops together with this one's; empty: it stands.
+  /// The ranks whose ops complete together with this one's; empty: it is blocked.
   [[nodiscard]] std::vector<int> partners(int rank) const {
     if (const std::vector<int> joint = joins(rank); !joint.empty())
       return std::all_of(joint.begin(), joint.end(), [&](int other) { return same_joint_op(rank, other); })

@@ -10,8 +10,8 @@
 
 namespace trireme::schedule {
 
-/// Runs the lists of two steps as if every op blocked and nothing was buffered. Where that does not end: every rank
-/// that stands, its op, and whom it waits for.
+/// Runs the lists of two steps as if every op blocked and nothing was buffered. If that does not end, returns every
+/// blocked rank with its op and its peers.
 [[nodiscard]] std::vector<std::string> merge(std::span<const Schedule> lists,
                                              std::span<const model::PipelinePart> parts);
 

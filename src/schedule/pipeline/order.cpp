@@ -26,7 +26,7 @@ class Ends {
     if (action.part == ActionPart::backward || action.part == ActionPart::input)
       input_[at(action.chunk, action.microbatch)] = end;
   }
-  /// When what the action reads is there; nothing: not computed yet.
+  /// Time at which the action's inputs are available; nothing: not computed yet.
   [[nodiscard]] std::optional<std::int64_t> ready(const Action& action) const {
     const auto known = [](std::int64_t end) { return end < 0 ? std::nullopt : std::optional(end); };
     const auto [chunk, m, part] = action;

@@ -12,7 +12,7 @@
 namespace trireme::schedule {
 namespace {
 
-/// The actions of one rank; microbatches are taken in order, for every chunk and part by itself.
+/// The actions of one rank; microbatches are taken in order, separately for every chunk and part.
 class RankTable {
  public:
   explicit RankTable(int chunks) : next_(static_cast<std::size_t>(chunks)) {}
@@ -89,7 +89,7 @@ std::vector<Action> interleaved(const Pipeline& p, int rank) {
 /// Figure 5 of Qi et al. as PyTorch's ScheduleZBVZeroBubble has it.
 std::vector<Action> zbv(const Pipeline& p, int rank) {
   const int first = rank, second = p.all_chunks() - 1 - rank;
-  const int count = std::max(2 * p.ranks - 1, p.microbatches);  // the table is cut to what there is
+  const int count = std::max(2 * p.ranks - 1, p.microbatches);  // the table is truncated to the microbatches
   RankTable table(p.all_chunks());
   const auto input_and_weight = [&](int chunk) {
     table.input(chunk);
@@ -125,7 +125,7 @@ std::vector<Action> zbv(const Pipeline& p, int rank) {
   return actions;
 }
 
-/// The eight steps of DeepSeek's DualPipeV; the F and B that it overlaps stand one behind the other.
+/// The eight steps of DeepSeek's DualPipeV; the F and B that it overlaps follow each other.
 std::vector<Action> dualpipev(const Pipeline& p, int rank) {
   const int first = rank, second = p.all_chunks() - 1 - rank, behind = p.ranks - 1 - rank;
   RankTable table(p.all_chunks());

@@ -70,10 +70,10 @@ class ChunkStreams {
   requires(!of_microbatch<Other>) void operator()(const Other&) {}
 
  private:
-  /// The stream stands at an edge.
+  /// The edge that the stream has reached.
   using At = std::pair<Edge, Phase>;
 
-  /// The rank at the other end; -1 where this one is not at the end that it must be.
+  /// The rank at the other end; -1 if this one is not at the end that it must be.
   template <class Verb>
   [[nodiscard]] int peer_of(const Verb& op, bool sends) const {
     const int e = op.edge.value;
@@ -116,7 +116,7 @@ class ChunkStreams {
     return fmt::format("at e{}{}", at->second->first.value, at->second->second == Phase::forward ? "" : " gradient");
   }
 
-  /// Every transfer that the placement asks for: sends and takes are looked for, the merge counts receives.
+  /// Expects every transfer of the placement: sends and takes are checked here, receives in the merge.
   void expect_all() {
     for (int e = 0; e + 1 < part_.all_chunks; ++e)
       for (const Phase phase : {Phase::forward, Phase::backward}) {

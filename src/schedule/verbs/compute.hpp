@@ -17,7 +17,7 @@ bool sums_loads(const Compute& op, const model::Model& model) {
                      [](const model::Stage& stage) { return stage.sums_loads; });
 }
 
-/// Of whole stages: the residual stream, and what they save.
+/// Effects of whole stages: the residual stream, and saved tensors.
 template <class Stream, class Compute>
 void whole_effects(const Compute& op, Effects& on, bool reads_saved) {
   on.read_parameters();
@@ -141,7 +141,7 @@ struct Description<Backward> {
   }
 
  private:
-  /// The weights' gradients of whole stages: of what their inputs' left.
+  /// Effects of whole stages' weight gradients, from the pending tensors.
   static void pending_effects(const Backward& op, Effects& on) {
     const StageRange range = stages_of(on.model[op.block], op.stage);
     for (int s = range.first; s < range.last; ++s) on.update(resource::Saved{op.block, Stage{s}, op.microbatch});

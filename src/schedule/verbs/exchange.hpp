@@ -50,7 +50,7 @@ struct Description<Exchanged> {
   }
 
  private:
-  /// Keys are gathered again from what their stage saved; the gradient of a norm over heads reads that, too.
+  /// Keys are gathered again from the saved tensors; the gradient of a norm over heads reads these, too.
   static bool reads_saved(const Exchanged& op) {
     return (op.kind == Exchange::gather_keys && op.phase == Phase::again) ||
            (op.kind == Exchange::all_reduce_statistics && op.phase == Phase::backward);

@@ -60,7 +60,7 @@ struct Description<SumSquares> {
   static Op parse(Line& line, std::string_view) { return SumSquares{line.param_block()}; }
 };
 
-/// What each stage of a block keeps.
+/// Calls `touch` for the saved tensors of each stage of a block.
 template <class Touch>
 void each_saved(const Effects& on, Block block, Microbatch microbatch, Touch touch) {
   for (int s = 0; s < static_cast<int>(on.model[block].stages.size()); ++s)

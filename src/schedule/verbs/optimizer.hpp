@@ -44,8 +44,8 @@ struct Description<Update> {
   }
 };
 
-/// The memory of gradient shards. On the compute lane, with activations: what one gives back the other may take, and
-/// how much is held when is known before.
+/// The memory of gradient shards. On the compute lane, like activations: memory freed by one can be reused by the
+/// other, and the amount in use at each op is known in advance.
 template <>
 struct Description<AllocateGradient> {
   static constexpr Names<1> names{"allocate_gradient"};

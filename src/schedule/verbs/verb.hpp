@@ -18,14 +18,14 @@
 #include "trireme/schedule/stage_access.hpp"
 #include "trireme/schedule/text.hpp"
 
-/// What a verb is, besides its fields in op.hpp: one specialisation of `Verb` each, in a header for each family. Only
-/// verbs.cpp includes them.
+/// Descriptions of verbs, in addition to their fields in op.hpp: one specialization of `Verb` each, in a header per
+/// family. Included only by verbs.cpp.
 namespace trireme::schedule {
 
-/// Which slot each unsharded parameter block lies in while the ops are walked; nothing: where its shard lies.
+/// Slot of each unsharded parameter block while the ops are walked; nothing: the shard is used in place.
 using Residence = std::map<ParamBlock, std::optional<Slot>>;
 
-/// What one op reads and writes, as its verb's description tells.
+/// Reads and writes of one op, collected from its verb's description.
 class Effects {
  public:
   Effects(const model::Model& model, Residence& residence, const Op& op) : model(model), residence(residence), op(op) {}
@@ -46,7 +46,7 @@ class Effects {
     each_once(tensors.writes, out.writes);
   }
 
-  /// Which slot a parameter block lies in; nothing: where its shard lies.
+  /// Slot of a parameter block; nothing: the shard is used in place.
   [[nodiscard]] std::optional<Slot> slot(ParamBlock block) const {
     const auto found = residence.find(block);
     invariant(found != residence.end(),
@@ -61,7 +61,7 @@ class Effects {
         read_shard(block);
     }
   }
-  /// What is gathered of a block.
+  /// Reads the shard that is gathered.
   void read_shard(ParamBlock block) {
     read(resource::MasterShard{block});
     read(resource::DeviceShard{block});
@@ -73,13 +73,13 @@ class Effects {
   Access out{};
 };
 
-/// The description of verb `Op`; there is none for a verb that op.hpp has alone, which then does not compile:
-///   names    what its lines begin with
+/// The description of verb `Op`; a verb of op.hpp without one does not compile:
+///   names    first words of its lines
 ///   name     of verbs with several names only: that of an op
 ///   lane     where it runs
-///   effects  what it reads and writes
-///   print    its line behind the name, `parse` the inverse: of what stands behind the name
-///   copy     of copies between device and host only: what metrics call them
+///   effects  its reads and writes
+///   print    its line after the name, and the inverse `parse`
+///   copy     name in metrics, for copies between device and host only
 template <class Verb>
 struct Description;
 
@@ -94,7 +94,7 @@ inline std::string compute_text(const model::Model& model, Block block, const st
   return fmt::format("{}{} m{}", b.name, part, m.value);
 }
 inline std::string slot_text(std::string_view kind, Slot s) { return fmt::format("{}{}.{}", kind, s.ring, s.index); }
-/// Behind an arrow, where there is one.
+/// Behind an arrow, if there is one.
 inline std::string slot_text(std::string_view arrow, std::string_view kind, const std::optional<Slot>& s) {
   return s ? fmt::format(" {} {}", arrow, slot_text(kind, *s)) : "";
 }

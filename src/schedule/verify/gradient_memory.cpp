@@ -12,7 +12,7 @@
 namespace trireme::schedule {
 
 std::vector<std::string> verify_gradient_memory(const Schedule& schedule, const model::Model& model) {
-  std::map<ParamBlock, bool> held;  // of blocks whose shards come and go: at the step's begin those that it frees first
+  std::map<ParamBlock, bool> held;  // by block with transient shards; at the step's begin those that it frees first
   for (const Op& op : schedule.ops) {
     if (const auto* allocate = std::get_if<AllocateGradient>(&op)) held.emplace(allocate->block, false);
     if (const auto* free = std::get_if<FreeGradient>(&op)) held.emplace(free->block, true);
@@ -46,7 +46,7 @@ std::vector<std::string> verify_gradient_memory(const Schedule& schedule, const 
         const auto found = held.find(shard->block);
         if (found == held.end() || found->second) continue;
         complain("has no memory for the gradient shard of", shard->block);
-        found->second = true;  // said once
+        found->second = true;  // reported once
       }
   }
   for (const auto& [block, is_held] : held)

@@ -13,8 +13,8 @@
 
 namespace trireme::schedule {
 
-/// What is wrong with the ways between device and host of a schedule: part of `verify`. Each verb's check returns what
-/// to complain about.
+/// Checks of copies between device and host in a schedule:
+/// part of `verify`. Each verb's check returns its complaints.
 class HostCheck {
  public:
   HostCheck(const Schedule& schedule, const model::Model& model, int replicas, bool slots);

@@ -11,7 +11,7 @@
 namespace trireme::schedule {
 namespace {
 
-/// Which ops of two consecutive steps must have ended before each op, directly or through others, as rows of bits.
+/// For each op, the ops of two consecutive steps that must have ended before it, directly or transitively, as bit rows.
 class Before {
  public:
   Before(int ops, std::span<const Need> edges)

@@ -25,14 +25,14 @@ struct Position {
   friend auto operator<=>(const Position&, const Position&) = default;
 };
 
-/// How far one microbatch has come. What stands between its stages exists once, so that its ops have one order.
+/// Progress of one microbatch. Tensors between its stages exist once, so that its ops have one order.
 struct Stream {
   int forward = 0;                      ///< stages whose forward has run, of all in the model's order
   int backward = 0;                     ///< stages whose backward has run, from the model's end
   std::optional<Position> recompute{};  ///< the next stage of the block that is computed a second time
-  std::optional<Position> again{};      ///< the norm whose output was computed once more and not used yet
+  std::optional<Position> again{};      ///< the norm whose output was rebuilt and not used yet
   std::set<Position> input_done{};      ///< stages that have their input's gradient and not their weights'
-  bool branch_gradient = false;         ///< a gradient stands between the stream and a branch
+  bool branch_gradient = false;         ///< the gradient of a branch exists, not yet added to the stream
 };
 
 /// Follows the stages of every microbatch.
@@ -124,7 +124,7 @@ class Order {
   void operator()(const Send&) {}
   void operator()(const Receive&) {}
   void operator()(const Take&) {}
-  // What is saved, not the stream.
+  // Access saved tensors, not the stream.
   void operator()(const OffloadActivations&) {}
   void operator()(const DropActivations&) {}
   void operator()(const AllocateActivations&) {}

@@ -14,7 +14,7 @@
 namespace trireme::schedule {
 namespace {
 
-/// Replays what is between the stages of every microbatch.
+/// Replays the tensors between the stages of every microbatch.
 class StageBoundaries {
  public:
   StageBoundaries(const Schedule& schedule, const model::Model& model) : schedule_(schedule), model_(model) {}
@@ -75,7 +75,7 @@ class StageBoundaries {
   void operator()(const Send&) {}
   void operator()(const Receive&) {}
   void operator()(const Take& op) { expect_no_debt(op.microbatch); }
-  // What is saved, not what stands between stages.
+  // Access saved tensors, not those between stages.
   void operator()(const OffloadActivations&) {}
   void operator()(const DropActivations&) {}
   void operator()(const AllocateActivations&) {}

@@ -12,10 +12,10 @@
 namespace trireme::schedule {
 namespace {
 
-/// What passes an edge.
+/// A transfer over an edge.
 using Passed = std::tuple<Edge, Microbatch, Phase>;
 
-/// Follows the slots between pipeline ranks, and what has passed each edge.
+/// Follows the slots between pipeline ranks, and the transfers over each edge.
 class Transfers {
  public:
   Transfers(const Schedule& schedule, const model::Model& model, Complete complete)
@@ -48,7 +48,7 @@ class Transfers {
     const auto& [edge, m, phase] = what;
     return fmt::format("e{} m{}{}", edge.value, m.value, phase == Phase::backward ? " gradient" : "");
   }
-  /// Before slots are assigned every transfer has one of its own.
+  /// Before slots are assigned every transfer has a separate one.
   template <class Verb>
   [[nodiscard]] Slot slot(const Verb& op) const {
     if (complete_.slots) return op.slot;

@@ -21,7 +21,7 @@ using Contribution = std::tuple<int, int, int>;  // compute block, stage, microb
 using Content = std::multiset<Contribution>;
 using Parameter = std::pair<ParamBlock, int>;
 
-/// What there is of a stage: its block's input alone, what its backward reads, what its weights' gradients still need.
+/// Tensors that exist for a stage: its block's input only, those saved for backward, those pending for its weights.
 enum class Kept { input, saved, pending };
 
 /// Replays the ops and notes everything that is wrong.
@@ -164,7 +164,7 @@ class Replay {
     if (!updated_.insert(op.block).second) complain("updates a block twice");
     if (resident_.contains(op.block)) complain("updates a block that is still unsharded: the copy would be stale");
   }
-  // Of others: verify_gradient_memory, HostCheck.
+  // Checked elsewhere: verify_gradient_memory, HostCheck.
   void operator()(const AllocateGradient&) {}
   void operator()(const FreeGradient&) {}
   void operator()(const Upload&) {}

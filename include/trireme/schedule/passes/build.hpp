@@ -25,17 +25,17 @@ struct Policy {
   DType compute = DType::fp32;
   int replicas = 1;
   bool transient_gradients = false;  ///< gradient shards have memory from their first reduction to their update
-  bool updates_beside = false;       ///< on a lane of their own, beside the next step's forward
+  bool updates_beside = false;       ///< on a separate lane, concurrent with the next step's forward
 };
 
-/// The policy that a run file asks for on a mesh. On a GPU where `device.type` is cuda, not auto: see
-/// planner::computing_on().
+/// The policy of a run file on a mesh. On a GPU if `device.type`
+/// is cuda, not auto: see planner::computing_on().
 [[nodiscard]] Policy policy_of(const config::RunConfig& config, const config::Resolved& mesh);
 
 /// Builds one training step of `microbatches` microbatches, verified. Throws BugError naming the first pass whose
 /// result is not sound, and the op.
 [[nodiscard]] Schedule build_step(const model::Model& model, int microbatches, const Policy& policy);
-/// The same from any order of the compute ops, which `compute_order` gives else: microbatches may overlap.
+/// The same from any order of the compute ops instead of that of `compute_order`: microbatches may overlap.
 [[nodiscard]] Schedule build_step(const model::Model& model, const Schedule& order, const Policy& policy);
 
 /// The same without verification, which takes most of the time: for a search that builds thousands and runs none.
@@ -51,7 +51,7 @@ struct Policy {
 /// added. In the same slots as `build_forward`.
 [[nodiscard]] Schedule build_generation(const model::Model& model, const Policy& policy);
 
-/// What a schedule is for: a training step, the forward of evaluation, or that of generation with a key/value cache.
+/// Purpose of a schedule: a training step, a forward for evaluation, or one for generation with a key/value cache.
 enum class Purpose { train, forward, generate };
 
 using Clock = std::chrono::steady_clock;

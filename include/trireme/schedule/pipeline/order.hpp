@@ -11,7 +11,7 @@
 /// One global order of all computing and sending of a pipeline, and each rank's list as its projection.
 namespace trireme::schedule {
 
-/// What the parts of one chunk cost: whole numbers, equal on every rank, each at least 1. B costs input + weight.
+/// Costs of the parts of one chunk: integers, equal on every rank, each at least 1. B costs input + weight.
 struct ChunkCost {
   std::int64_t forward = 1, input = 1, weight = 1;
   [[nodiscard]] std::int64_t of(ActionPart part) const;
@@ -23,12 +23,12 @@ struct ActionTime {
   Action action;
   std::int64_t begin = 0, end = 0;
 };
-/// A table run by those costs: every action starts when the one before it on its rank has ended and what it reads has
-/// been computed; transfers take no time. Throws BugError naming each rank's next action where the table hangs.
+/// A table simulated with those costs: every action starts when the previous one on its rank has ended and its inputs
+/// have been computed; transfers take no time. Throws BugError with each rank's next action if the table hangs.
 struct TableTimes {
   std::vector<std::vector<ActionTime>> ranks;
   std::int64_t end = 0;  ///< of the last action of all: `clip_norm` is a barrier
-  /// Idle rank-time in the whole step's: what is called the bubble.
+  /// Idle fraction of the step's rank-time: the bubble.
   [[nodiscard]] double bubble() const;
   [[nodiscard]] std::int64_t idle(int rank) const;
 };
@@ -41,7 +41,7 @@ struct TableTimes {
 /// - 1) the zero-bubble schedules idle longer: `unit_bubble` is then nothing.
 [[nodiscard]] std::optional<double> unit_bubble(const Pipeline& pipeline);
 
-/// The stream between two chunks that lie on different ranks: forward, or its gradient backward.
+/// The stream between two chunks on different ranks: forward, or its gradient backward.
 struct Transfer {
   Edge edge;  ///< between chunks e and e + 1
   Microbatch microbatch;
@@ -53,9 +53,9 @@ struct Transfer {
 /// The list of one rank: its actions, and the transfers that it is one end of.
 using RankOrder = std::vector<std::variant<Action, Transfer>>;
 
-/// The lists of all ranks: the table runs once in time; actions are sorted by their start, transfers by the end of what
-/// they send; at the same time transfers first, then by rank. A transfer stands at that place in both lists: whatever
-/// lanes do, no list can wait for what another one does later.
+/// The lists of all ranks: the table is simulated once; actions are sorted by their start, transfers by the end of the
+/// action that produces them; at equal times transfers first, then by rank. A transfer has the same place in both
+/// lists, so that no list waits for a later entry of another one, on any lanes.
 [[nodiscard]] std::vector<RankOrder> pipeline_order(const Pipeline& pipeline, const ActionCosts& costs);
 
 /// The forwards of one microbatch, chunk after chunk, with their transfers.

@@ -9,7 +9,7 @@
 #include "trireme/base/ids.hpp"
 #include "trireme/config/run_config.hpp"
 
-/// Which chunk of the model each pipeline rank computes when: the published pipeline schedules as tables.
+/// The published pipeline schedules as tables: the actions of each pipeline rank in order.
 namespace trireme::schedule {
 
 using config::PipelineKind;
@@ -24,11 +24,11 @@ struct Action {
   ActionPart part = ActionPart::forward;
   friend auto operator<=>(const Action&, const Action&) = default;
 };
-/// As PyTorch prints it: `0F3`, `3I1`.
+/// The action in PyTorch's notation: `0F3`, `3I1`.
 [[nodiscard]] std::string to_text(const Action& action);
 
-/// A pipeline: `chunks` on each of `ranks` ranks. Chunk c lies on rank c mod ranks (loop), or with V placement (zbv,
-/// dualpipev) on rank c while c < ranks and on 2 * ranks - 1 - c behind, so that rank 0 has the first and the last.
+/// A pipeline: `chunks` on each of `ranks` ranks. Chunk c is on rank c mod ranks (loop), or with V placement (zbv,
+/// dualpipev) on rank c while c < ranks and then on 2 * ranks - 1 - c, so that rank 0 has the first and the last.
 struct Pipeline {
   PipelineKind kind = PipelineKind::one_f_one_b;
   int ranks = 1;
@@ -47,12 +47,12 @@ struct Pipeline {
 /// Chunks of a rank where the run file names none: 2 for interleaved, zbv and dualpipev, else 1.
 [[nodiscard]] int default_chunks(PipelineKind kind);
 
-/// What keeps the pipeline from being built, each with what works: microbatches and chunks against the schedule.
+/// Mistakes of a pipeline, each with valid values: microbatches and chunks against the schedule.
 [[nodiscard]] std::vector<std::string> mistakes(const Pipeline& pipeline);
 
 /// The actions of every rank in order. gpipe: all forwards, then all backwards; 1f1b: microbatches in turn, at most
 /// ranks - r in flight; interleaved: chunks in turn for groups of `ranks` microbatches; zb_h1: 1F1B whose W waits until
-/// more than r do; zbv and dualpipev as PyTorch and DeepSeek publish them. Throws BugError where `mistakes` has any.
+/// more than r do; zbv and dualpipev as PyTorch and DeepSeek publish them. Throws BugError if `mistakes` has any.
 using ActionTable = std::vector<std::vector<Action>>;
 [[nodiscard]] ActionTable action_table(const Pipeline& pipeline);
 
