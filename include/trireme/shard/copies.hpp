@@ -6,7 +6,7 @@
 #include "trireme/model/model.hpp"
 #include "trireme/shard/layout.hpp"
 
-/// Which elements of a shard other ranks of the tensor axis hold, too.
+/// Elements of a shard that other ranks of the tensor axis hold, too.
 namespace trireme::shard {
 
 /// Elements of a shard whose gradients are summed over copies, in order.
@@ -15,11 +15,11 @@ struct CopiedRanges {
   std::vector<Range> in_groups;   ///< over groups of neighbours on it: shared key and value heads
   int group = 1;                  ///< how many neighbours
 };
-/// Those in shard `rank` of a block.
+/// The copied elements in shard `rank` of a block.
 [[nodiscard]] CopiedRanges copied_ranges(const model::ParameterBlock& block, const BlockLayout& layout, int rank);
 [[nodiscard]] std::int64_t elements(const std::vector<Range>& ranges);
 
-/// How many neighbours on the tensor axis share a part of some parameter, but not all of the axis; 1 where none do.
+/// Number of neighbours on the tensor axis that share a part of some parameter, if less than the axis; otherwise 1.
 [[nodiscard]] int kv_replication_group(const model::Model& model);
 
 /// Elements of shard `rank` that this rank counts in a norm: of every copy the first one's. Neighbours are merged;
@@ -27,11 +27,11 @@ struct CopiedRanges {
 [[nodiscard]] std::vector<Range> counted_ranges(const model::ParameterBlock& block, const BlockLayout& layout,
                                                 int rank);
 
-/// Which copies of a part that several tensor ranks hold.
+/// Selects copies of a part that several tensor ranks hold.
 enum class Copies { all, first };
-/// The pieces of whole parameters that shard `rank` holds: `Slice::elements` is of the whole parameter, whatever part
-/// of it this tensor rank has; in order of offsets, padding left out. first: without what another tensor rank holds,
-/// too, and comes before this one. For uncut parameters these are the layout's slices.
+/// The pieces of whole parameters in shard `rank`: `Slice::elements` refers to the whole parameter, even if this tensor
+/// rank has only a part of it; in order of offsets, without padding. first: excludes elements that a previous tensor
+/// rank holds, too. For uncut parameters these are the layout's slices.
 [[nodiscard]] std::vector<Slice> whole_slices(const model::ParameterBlock& block, const BlockLayout& layout, int rank,
                                               Copies copies = Copies::all);
 

@@ -25,7 +25,7 @@ struct Hyperslab {
   friend bool operator==(const Hyperslab&, const Hyperslab&) = default;
 };
 
-/// Pieces of one parameter that lie end to end in a shard, from `offset` on.
+/// Pieces of one parameter that are contiguous in a shard, from `offset` on.
 struct StridedSlice {
   int parameter = 0;    ///< index in the block
   Hyperslab hyperslab;  ///< of the parameter, row-major
@@ -33,9 +33,9 @@ struct StridedSlice {
   friend bool operator==(const StridedSlice&, const StridedSlice&) = default;
 };
 
-/// The same elements as `slices`, in the same order, rows of columns together: at most three for each parameter of a
-/// shard (the end of a row, whole rows, the beginning of one). slices: of parameters of `block`, as `whole_slices`
-/// gives them.
+/// The same elements as `slices`, in the same order, with rows combined: at
+/// most three for each parameter of a shard (the end of a row, whole rows, the
+/// beginning of one). slices: of parameters of `block`, from `whole_slices`.
 [[nodiscard]] std::vector<StridedSlice> fold(const model::ParameterBlock& block, const std::vector<Slice>& slices);
 
 }  // namespace trireme::shard

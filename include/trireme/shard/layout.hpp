@@ -28,7 +28,7 @@ struct Range {
   friend bool operator==(const Range&, const Range&) = default;
 };
 
-/// A piece of one parameter inside a shard: `elements` of the parameter, lying at `offset` of the shard.
+/// A piece of one parameter inside a shard: `elements` of the parameter, at `offset` of the shard.
 struct Slice {
   int parameter = 0;        ///< index in the block
   Range elements;           ///< of the parameter, row-major
@@ -45,11 +45,11 @@ class BlockLayout {
   BlockLayout(const model::ParameterBlock& block, int shards);
 
   [[nodiscard]] int shards() const { return shards_; }
-  /// Ranks that gather what a rank computes with: all shards, or those of its part.
+  /// Number of ranks in a gather: all shards, or those of the rank's part.
   [[nodiscard]] int gathering() const { return shards_ / parts_; }
   /// Elements that they gather.
   [[nodiscard]] std::int64_t gathered() const { return padded_ / parts_; }
-  /// Which elements of the flat buffer those of shard `rank` are.
+  /// The range of the flat buffer that rank `rank` gathers.
   [[nodiscard]] Range gathered_by(int rank) const {
     const int part = rank % parts_;
     return {part * gathered(), (part + 1) * gathered()};
@@ -58,7 +58,7 @@ class BlockLayout {
   /// Elements of the whole buffer: a multiple of shards * alignment.
   [[nodiscard]] std::int64_t padded() const { return padded_; }
   [[nodiscard]] std::int64_t shard_elements() const { return padded_ / shards_; }
-  /// Where parameter `index` lies in the flat buffer.
+  /// Range of parameter `index` in the flat buffer.
   [[nodiscard]] Range range(int index) const { return ranges_[static_cast<std::size_t>(index)]; }
   /// Part of the flat buffer in shard `rank`.
   [[nodiscard]] Range shard(int rank) const {
@@ -75,8 +75,8 @@ class BlockLayout {
   std::vector<Range> ranges_;
 };
 
-/// Layouts of all parameter blocks of a model for one number of shards: of the ranks that hold the same part of it.
-/// Blocks of experts have as many on every tensor rank, which has other elements of them.
+/// Layouts of all parameter blocks of a model for a number of shards, which is that of the ranks with the same part of
+/// the model. Blocks of experts have the same layout on every tensor rank, with different elements.
 class Layout {
  public:
   Layout(const model::Model& model, int shards);
@@ -85,7 +85,7 @@ class Layout {
   }
   [[nodiscard]] int blocks() const { return static_cast<int>(blocks_.size()); }
   [[nodiscard]] int shards() const { return shards_; }
-  /// Which shard of a block the rank has that has shard `rank` of those of all ranks.
+  /// Index of a rank's shard of a block, given its index `rank` among the shards of all ranks.
   [[nodiscard]] int shard_of(ParamBlock block, int rank) const {
     return (*this)[block].shards() == shards_ ? rank : rank * tensor_ranks_ + tensor_rank_;
   }
