@@ -80,7 +80,7 @@ at::Tensor ActivationStore::take_landing(std::size_t bytes) {
       return std::move(landing.memory);
     }
   }
-  // libtorch's own page-locked memory comes in powers of two.
+  // libtorch's own page-locked memory is rounded to powers of two.
   return device::buffer(device::Category::activations, static_cast<std::int64_t>((bytes + 3) / 4), DType::fp32,
                         device::Space::host, device_);
 }

@@ -22,13 +22,13 @@ class ActivationStore {
   /// Owner of activations: one stage of one block in one microbatch.
   using Key = std::tuple<Block, Stage, Microbatch>;
 
-  /// device: where tensors come back to. From and to a GPU copies are launched on the calling thread's current
-  /// stream, through page-locked memory of exactly their sizes, which is kept for the next tensor of that size.
+  /// device: destination of reloads. Copies from and to a GPU are launched on the calling thread's current stream,
+  /// through page-locked memory of exactly their sizes, which is cached for the next tensor of that size.
   explicit ActivationStore(at::Device device = at::kCPU) : device_(device) {}
 
   /// Keeps `tensors` for the backward of `key`. Throws BugError when something is kept there already.
   void keep(const Key& key, std::vector<at::Tensor> tensors);
-  /// Gives them back and forgets them. Throws BugError when nothing is kept there, or when it is in host memory.
+  /// Returns and removes them. Throws BugError when nothing is kept there, or when it is in host memory.
   [[nodiscard]] std::vector<at::Tensor> take(const Key& key);
   /// The same; none when nothing is kept there.
   [[nodiscard]] std::vector<at::Tensor> take_any(const Key& key);
@@ -38,8 +38,8 @@ class ActivationStore {
   Bytes offload(const Key& key, Bytes min_bytes);
   /// Frees the tensors that `offload` has copied.
   void drop(const Key& key);
-  /// Allocates them on the device again, on the calling thread's current stream: on a GPU the one that reads and frees
-  /// them, so that their memory comes back in the order of its work.
+  /// Allocates them on the device again, on the calling thread's current stream: on a GPU the stream that reads and
+  /// frees them, so that their memory is reused in stream order.
   void allocate(const Key& key);
   /// Copies them back to the device and frees the host's. The bytes copied. Throws BugError without `allocate`.
   Bytes reload(const Key& key);
@@ -57,14 +57,14 @@ class ActivationStore {
     at::Tensor memory;
     c10::Event read;
   };
-  /// Page-locked memory of so many bytes, which the calling thread's stream may write.
+  /// Page-locked memory of `bytes`, writable by the calling thread's stream.
   [[nodiscard]] at::Tensor take_landing(std::size_t bytes);
-  /// Gives it back: the calling thread's stream reads it until now.
+  /// Returns it after the calling thread's stream has read it.
   void give_landing(std::size_t bytes, at::Tensor memory);
   [[nodiscard]] Kept& at(const Key& key);
 
   at::Device device_;
-  mutable std::mutex mutex_;  ///< of the maps; what a key holds is one lane's at a time
+  mutable std::mutex mutex_;  ///< of the maps; the tensors of a key are used by one lane at a time
   std::map<Key, Kept> kept_;
   std::map<std::size_t, std::vector<Landing>> landings_;  ///< by bytes
 };

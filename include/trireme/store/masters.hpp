@@ -12,8 +12,8 @@
 /// bf16 number, one too many for 16 bits.
 namespace trireme::store {
 
-/// gathered: masters rounded, ties away from zero; remainder: what that leaves of them. As long as `masters`.
-/// `join_masters` gives back the same bits (of NaN, a NaN).
+/// gathered: masters rounded to bf16, ties away from zero; remainder: the difference. Both of the size of `masters`.
+/// `join_masters` restores the same bits (for NaN, a NaN).
 void split_masters(std::span<const float> masters, std::span<c10::BFloat16> gathered,
                    std::span<std::int16_t> remainder);
 void join_masters(std::span<const c10::BFloat16> gathered, std::span<const std::int16_t> remainder,

@@ -51,12 +51,12 @@ struct Buffers {
   std::optional<int> reshard_group{};       ///< groups that keep a copy between forward and backward
   std::vector<schedule::OnHost> on_host{};  ///< by parameter block
   bool partial = false;  ///< a buffer for gradient shards on their way: to be summed over replicas, or rounded
-  std::vector<bool> transient_gradients{};  ///< by parameter block: memory comes and goes
+  std::vector<bool> transient_gradients{};  ///< by parameter block: allocated per step
   bool trains = true;                       ///< false: no gradients and optimizer state
   optimizer::OptimizerPlan optimizer{};
-  bool split_masters = false;        ///< masters are what is gathered in bf16 and what that leaves of them
+  bool split_masters = false;        ///< masters are stored as bf16 and a remainder
   std::int64_t stream_elements = 0;  ///< of a slot between pipeline ranks: a microbatch's residual stream
-  Allocate travelling_memory{};  ///< of what gathers and reductions read and write on the device; absent: as the rest
+  Allocate travelling_memory{};      ///< allocator of registered device buffers for collectives; absent: the usual one
 };
 
 /// The buffers that serve every one of the schedules, which do not run at the same time.
@@ -64,22 +64,22 @@ struct Buffers {
                                   bool trains);
 
 /// This rank's parameters, gradients and optimizer state, and the rings of unsharded buffers. All memory is allocated
-/// once, here, but that of gradient shards that come and go. Zero-copy flat sharding: unsharded parameters and
-/// gradients are views of a block's flat buffer, which collectives fill and read. On a GPU (`device`) what an offload
-/// keeps on the host lies there in page-locked memory, everything else on the GPU.
+/// here, once, except for temporary gradient shards. Zero-copy flat sharding: unsharded parameters and
+/// gradients are views of a block's flat buffer, which collectives fill and read. On a GPU (`device`) offloaded
+/// state is in page-locked host memory, everything else on the GPU.
 class ParameterStore {
  public:
   ParameterStore(const model::Model& model, const shard::Layout& layout, int shard_rank, const Buffers& buffers,
                  DType compute, at::Device device = at::kCPU);
 
-  /// Fills the masters from `provider`, and what is derived from them. All threads of libtorch's team call one that is
-  /// concurrent, and a GPU copies what they have made while they make what follows.
+  /// Fills the masters from `provider`, and the tensors derived from them. All threads of libtorch's team call a
+  /// concurrent provider, and copies to a GPU overlap with it.
   void fill(const ParameterInitializer& provider);
 
-  /// fp32 masters of this rank's shard, [shard_elements]; undefined where they are split.
+  /// fp32 masters of this rank's shard, [shard_elements]; undefined if they are split.
   [[nodiscard]] at::Tensor& master(ParamBlock block) { return at(master_, block); }
   /// Split masters without `host_compute_shard` (masters.hpp): words of 16 bits as a bf16 tensor,
-  /// [shard_elements]; undefined where masters are fp32.
+  /// [shard_elements]; undefined if masters are fp32.
   [[nodiscard]] at::Tensor& remainder(ParamBlock block) { return at(remainder_, block); }
   [[nodiscard]] bool split_masters() const { return split_masters_; }
   /// fp32 masters, [shard_elements]: themselves, or a copy in the host's memory of split ones.
@@ -87,12 +87,12 @@ class ParameterStore {
   /// Makes these the masters. values: fp32 [shard_elements], in any memory. `derive_compute_shard` follows.
   void put_masters(ParamBlock block, const at::Tensor& values);
   /// Source of gathers, [shard_elements] in the compute dtype: the masters themselves in fp32, their rounded copy in
-  /// bf16; a copy on the device of `host_compute_shard` where the masters live on the host. Undefined where parameters
+  /// bf16; a copy on the device of `host_compute_shard` where the masters live on the host. Undefined if parameters
   /// are uploaded for each gather.
   [[nodiscard]] at::Tensor& compute_shard(ParamBlock block) { return at(compute_shard_, block); }
   /// Target of updates and source of uploads: `compute_shard`, or in host memory where the masters are on the host.
   [[nodiscard]] at::Tensor& host_compute_shard(ParamBlock block) { return at(host_compute_shard_, block); }
-  /// Makes what is gathered equal to the masters again, which something else than an update has changed.
+  /// Recomputes the compute shard after a change of the masters other than by an update.
   void derive_compute_shard(ParamBlock block);
   /// State of the block that is in host memory.
   [[nodiscard]] schedule::OnHost on_host(ParamBlock block) const {
@@ -100,9 +100,9 @@ class ParameterStore {
   }
   /// Reduced gradient: fp32, [shard_elements].
   [[nodiscard]] at::Tensor& gradient(ParamBlock block) { return at(gradient_, block); }
-  /// Gives a gradient shard whose memory comes and goes its memory on the calling thread's current stream, and takes it
-  /// back. Views of it stay valid. Zero is what no backward writes (`shard::without_gradient`) and the norm reads;
-  /// everything else is left as it was found, or is NaN (poison).
+  /// Allocates a transient gradient shard on the calling thread's current stream, and frees it. Views of it stay valid.
+  /// Elements that no backward writes (`shard::without_gradient`) but the norm reads are zeroed; the others are
+  /// uninitialized, or NaN (poison).
   void allocate_gradient(ParamBlock block, bool poison = false);
   void free_gradient(ParamBlock block);
   /// State `index` of the optimizer's (OptimizerPlan::states): [shard_elements] in its type.
@@ -111,28 +111,28 @@ class ParameterStore {
   }
   [[nodiscard]] int states() const { return static_cast<int>(states_.size()); }
 
-  /// Counts what changed masters other than by updates.
+  /// Number of changes of the masters other than by updates.
   [[nodiscard]] std::int64_t masters_version() const { return masters_version_; }
   /// The correction bias of the router of a layer whose block this is, as a whole: fp32 [E], of the same bits as the
-  /// masters of all ranks. Undefined where there is none, and until it is put here after the masters are filled.
+  /// masters of all ranks. Undefined if there is none, and until it is put here after the masters are filled.
   [[nodiscard]] at::Tensor& choice_bias(ParamBlock block) { return at(choice_bias_, block); }
-  /// Writes what this rank holds of it into the masters.
+  /// Writes this rank's part of it into the masters.
   void put_choice_bias(ParamBlock block);
 
   /// This rank's part of the copy that its group keeps of `block`: [padded / group] in the compute dtype.
   [[nodiscard]] at::Tensor& group_copy(ParamBlock block) { return at(group_copy_, block); }
-  /// Where a block's gradient shard waits for its sum over the replicas: fp32, [shard_elements].
+  /// A block's gradient shard before its sum over the replicas: fp32, [shard_elements].
   [[nodiscard]] at::Tensor partial(ParamBlock block) { return partial_.narrow(0, 0, layout_[block].shard_elements()); }
 
-  /// Lets the block's shard lie in memory that all ranks which gather the block have in common, as part `part` of it:
-  /// its gathers copy nothing then, whatever their slot. whole: [gathered] in the compute dtype. Before `fill`; not for
-  /// what lives on the host.
+  /// Places the block's shard in memory shared by all ranks that gather the block, as part `part` of it: its gathers
+  /// then copy nothing, for any slot. whole: [gathered] in the compute dtype. Before `fill`; not for blocks in host
+  /// memory.
   void lie_in_common(ParamBlock block, const at::Tensor& whole, int part);
   [[nodiscard]] bool lies_in_common(ParamBlock block) const {
     return common_.at(static_cast<std::size_t>(block.value)).defined();
   }
 
-  /// Where `block` is gathered: that memory, or a ring's buffer. [gathered], in the compute dtype.
+  /// Destination of a gather of `block`: that memory, or a ring's buffer. [gathered], in the compute dtype.
   [[nodiscard]] at::Tensor& parameter_buffer(ParamBlock block, schedule::Slot slot) {
     return lies_in_common(block) ? at(common_, block) : at(parameter_ring_, slot);
   }
@@ -153,11 +153,11 @@ class ParameterStore {
     enum class Over { gather, gather_of_copies, reduce } over;  ///< the collectives
     ParamBlock block;                                           ///< one of those whose group it is
     at::Tensor memory;
-    bool whole;  ///< what a gather fills or a reduction sums: [gathered]; else what a rank sends or keeps of it
+    bool whole;  ///< the gathered or summed buffer: [gathered]; else the part that a rank sends or keeps
   };
   [[nodiscard]] std::vector<Travelling> all_travelling() const;
 
-  /// Parameter `ref` in the buffer of its block, in its full shape: a view. Undefined where it is of a part of its
+  /// Parameter `ref` in the buffer of its block, in its full shape: a view. Undefined if it is of a part of its
   /// block that other ranks gather.
   [[nodiscard]] at::Tensor parameter_view(schedule::Slot slot, model::ParamRef ref) {
     return view(parameter_buffer(ref.block, slot), ref);
@@ -166,12 +166,12 @@ class ParameterStore {
     return view(gradient_buffer(slot), ref);
   }
 
-  /// The same where one rank's shard is all of what is gathered: in the shard itself.
+  /// The same if one rank's shard is the whole parameter: a view of the shard itself.
   [[nodiscard]] at::Tensor parameter_view(model::ParamRef ref) { return view(compute_shard(ref.block), ref); }
   [[nodiscard]] at::Tensor gradient_view(model::ParamRef ref) { return view(gradient(ref.block), ref); }
 
   [[nodiscard]] const shard::Layout& layout() const { return layout_; }
-  /// Which shard of the block this rank has.
+  /// Index of this rank's shard of the block.
   [[nodiscard]] int shard_of(ParamBlock block) const { return layout_.shard_of(block, shard_rank_); }
   [[nodiscard]] DType compute() const { return compute_; }
 
