@@ -6,7 +6,7 @@
 
 namespace trireme::supervise {
 
-/// At most 30 years, so that adding it to a time point does not overflow, whatever the run file asks for.
+/// At most 30 years, so that adding it to a time point does not overflow for any value of the run file.
 [[nodiscard]] inline std::chrono::steady_clock::duration bounded_duration(double seconds) {
   constexpr double longest_seconds = 1e9;
   return std::chrono::duration_cast<std::chrono::steady_clock::duration>(

@@ -37,7 +37,7 @@ constexpr milliseconds between_tries(100);
 constexpr milliseconds until_others_wrote(1000);
 constexpr double signs_waited_for = 2.5;
 
-/// Who holds a lock, as its file says.
+/// Holder of a lock, as recorded in its file.
 struct Holder {
   std::string job;    ///< Slurm's number, or empty
   std::string step;   ///< of that job
@@ -72,7 +72,7 @@ std::string numbers_of_processes() {
   return boot.empty() || container.empty() ? "" : boot + "/" + container;
 }
 
-/// What stands after `key` and a blank on a line of its own.
+/// Text after `key` and a blank on a separate line.
 std::string field(const std::string& text, const std::string& key) {
   const std::size_t at = ("\n" + text).find("\n" + key + " ");
   if (at == std::string::npos) return "";
@@ -104,7 +104,7 @@ timespec changed(int descriptor) {
   return status.st_mtim;
 }
 
-/// Whether the holder gives a sign of life while we look.
+/// Whether the holder's heartbeat changes within `seconds`.
 bool shows_life(int descriptor, double seconds) {
   const timespec before = changed(descriptor);
   const auto until = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
@@ -123,13 +123,13 @@ bool runs_here(const Holder& holder) {
   return started.empty() || holder.started.empty() || started == holder.started;  // or the number is another's now
 }
 
-/// Whether the one that the file names still runs, when the lock itself does not say.
+/// Whether the recorded holder still runs, if the lock itself does not show it.
 bool lives(const Holder& holder, int descriptor, bool locked, double heartbeat_seconds) {
   if (holder.nobody()) return false;
-  // Slurm starts a job again when all of it has ended. The same start has many steps.
+  // Slurm restarts a job only when all of it has ended. One start has many steps.
   if (!holder.job.empty() && holder.job == slurm_variable("SLURM_JOB_ID") && holder.restarts < restarts()) return false;
   if (holder.host == mpi::hostname()) {
-    if (locked) return false;  // the kernel knows
+    if (locked) return false;  // the kernel has released the lock
     if (runs_here(holder)) return true;
     if (!holder.pids.empty() && holder.pids == numbers_of_processes()) return false;
   }

@@ -26,7 +26,7 @@ namespace {
 /// The counters themselves are read, and a launcher may talk: less than this between two looks is no progress.
 constexpr std::int64_t least_bytes = 512;
 
-/// A flush to disk moves no bytes that this process could count. For so many timeouts a slow disk is taken for at work.
+/// A flush to disk has no byte count that this process could read. Limit, in timeouts, for a slow disk.
 constexpr double timeouts_of_a_flush = 10;
 
 }  // namespace

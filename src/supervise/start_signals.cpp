@@ -9,7 +9,7 @@
 namespace trireme::supervise {
 namespace {
 
-/// Waits for SIGTERM, which is blocked, until told to stop.
+/// Waits for SIGTERM, which is blocked, until a stop is requested.
 void wait_for_end(const std::stop_token& stop) {
   sigset_t ends;
   sigemptyset(&ends);
@@ -21,7 +21,7 @@ void wait_for_end(const std::stop_token& stop) {
 
 }  // namespace
 
-// Its thread inherits the mask, so that the signal stays pending until it is asked for.
+// Its thread inherits the mask, so that the signal stays pending until sigtimedwait takes it.
 StartSignals::StartSignals() : thread_([](const std::stop_token& stop) { wait_for_end(stop); }) {}
 
 }  // namespace trireme::supervise

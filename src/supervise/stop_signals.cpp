@@ -28,7 +28,7 @@ constexpr std::chrono::seconds same_request{2};
 
 std::atomic<int> last_signal = 0;  // lock-free: a handler may write it
 Clock::time_point first_term{};
-/// Held from the moment a signal is no longer pending until it is taken in: who asks misses none in between.
+/// Held from the moment a signal is no longer pending until it is recorded, so that `received` misses none in between.
 std::mutex taking;
 
 extern "C" void note(int signal) {
@@ -39,7 +39,7 @@ extern "C" void note(int signal) {
   last_signal = signal;
 }
 
-/// Takes in a signal that was held back; on the thread that asked for it, which holds `taking`.
+/// Accepts a signal that was pending; on the calling thread, which holds `taking`.
 void take(int signal) {
   const Clock::time_point now = Clock::now();
   if (signal == SIGTERM && first_term == Clock::time_point{})
@@ -112,7 +112,7 @@ StopSignals::~StopSignals() {
   (void)::eventfd_write(wake_, 1);
   thread_.join();
   ::close(wake_);
-  (void)received();  // what comes so late is no reason to end otherwise
+  (void)received();  // a signal this late does not change the end
   ::pthread_sigmask(SIG_SETMASK, &mask_before_, nullptr);
   for (std::size_t i = 0; i < signals.size(); ++i) ::sigaction(signals[i], &before_[i], nullptr);
   ::sigaltstack(&stack_before_, nullptr);
@@ -124,7 +124,7 @@ void block_stop_signals() {
 }
 
 void unblock_stop_signals() {
-  // MPICH takes SIGUSR1 for failed processes, and nothing would come of it.
+  // MPICH treats SIGUSR1 as a failed process and ignores it.
   struct sigaction before {};
   if (::sigaction(SIGUSR1, nullptr, &before) == 0 && before.sa_handler != SIG_IGN) std::signal(SIGUSR1, SIG_DFL);
   const sigset_t held = held_signals();

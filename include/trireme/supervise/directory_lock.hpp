@@ -6,17 +6,17 @@
 
 namespace trireme::supervise {
 
-/// Keeps a directory for one job: two that write the same checkpoints would destroy both runs. The lock is the
-/// operating system's, on a file `.job.lock` that says whose it is; it ends with the process, however that ends. Where
-/// locks do not reach other nodes, or do not work at all, a sign of life in the file's time does.
+/// Reserves a directory for one job: two that write the same checkpoints would destroy both runs. Uses a lock of the
+/// operating system on a file `.job.lock` that identifies the holder; it ends with the process in any case. On file
+/// systems without locks across nodes, or without any, the modification time of the file serves as a heartbeat.
 class DirectoryLock {
  public:
-  /// Takes `directory`, which exists. what: its key in the run file, for messages. Throws CheckpointError naming the
-  /// job that holds it, WriteError when the file cannot be written. heartbeat_seconds: time between two.
+  /// Locks `directory`, which exists. what: its key in the run file, for messages. Throws CheckpointError with the job
+  /// that holds it, WriteError when the file cannot be written. heartbeat_seconds: heartbeat interval.
   DirectoryLock(const std::string& directory, const std::string& what, double heartbeat_seconds = 10);
   DirectoryLock(const DirectoryLock&) = delete;
   DirectoryLock& operator=(const DirectoryLock&) = delete;
-  /// Gives it back.
+  /// Releases the lock.
   ~DirectoryLock();
 
  private:

@@ -13,8 +13,8 @@ namespace trireme::supervise {
 /// When the file was written last, in nanoseconds as its file system has it; 0: there is none.
 [[nodiscard]] std::int64_t heartbeat_time(const std::string& path);
 
-/// How the ranks of a job learn that one of them still works where all others wait for it (the end of a save, an
-/// export) and no collective tells: by the time of a file that all see. Nothing is written in work shorter than a
+/// Shows the ranks of a job that a rank still works while all others wait for it outside of collectives (the end of a
+/// save, an export), by the modification time of a shared file. Nothing is written in work shorter than a
 /// quarter of the timeout. Any thread may call it.
 class Heartbeat {
  public:
@@ -27,7 +27,7 @@ class Heartbeat {
   void begin() { beaten_ = Clock::now(); }
   /// This rank has made progress.
   void beat();
-  /// When this rank last saw that any rank had; looks again where the last look is a twentieth of the timeout ago.
+  /// The latest heartbeat of any rank seen by this one; reads it again after a twentieth of the timeout.
   [[nodiscard]] Clock::time_point last();
 
   [[nodiscard]] double timeout_seconds() const { return timeout_seconds_; }
@@ -58,7 +58,7 @@ class FileWork {
   std::jthread thread_;
 };
 
-/// Bytes that this process has read and written through the kernel since it began; 0 where it does not count them.
+/// Bytes that this process has read and written through the kernel since it began; 0 if it does not count them.
 [[nodiscard]] std::int64_t bytes_moved();
 
 }  // namespace trireme::supervise

@@ -5,9 +5,9 @@
 
 namespace trireme::supervise {
 
-/// While one lives, SIGTERM ends the process at once, although `block_stop_signals` holds it back: nothing is trained
-/// yet that a save could keep, and what the start waits for (a file system, another rank) may never come. Destroyed
-/// before the training begins, when StopSignals takes over.
+/// During its lifetime SIGTERM ends the process at once, although `block_stop_signals` blocks it: there is no training
+/// state to save yet, and the start may wait forever (for a file system, another rank). Destroyed before the training
+/// begins, when StopSignals takes over.
 class StartSignals {
  public:
   StartSignals();

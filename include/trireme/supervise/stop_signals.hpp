@@ -10,23 +10,23 @@
 
 namespace trireme::supervise {
 
-/// While one lives, SIGUSR1, SIGUSR2, SIGTERM, SIGINT and, unless it is ignored, SIGHUP (the terminal was closed) ask
-/// for a stop instead of ending the process; a second SIGINT
+/// During its lifetime SIGUSR1, SIGUSR2, SIGTERM, SIGINT and, unless ignored, SIGHUP (the terminal was closed) request
+/// a stop instead of ending the process; a second SIGINT
 /// ends it at once, and so does a second SIGTERM more than two seconds after the first (Slurm sends one request twice).
-/// For the thread that computes, which is not interrupted: handlers on its stack broke the heap (seen with oneDNN's
-/// fp32 products on AVX-512, one signal in four, and never with a stack of their own: those products seem to use the
-/// stack pointer otherwise). So signals wait for a thread that takes them, or until they are asked for; SIGINT, which
-/// must not wait, has a stack of its own.
+/// The compute thread is not interrupted: signal handlers on its stack corrupted the heap (one signal in four with
+/// oneDNN's fp32 products on AVX-512, never with an alternate stack: those products seem to use the stack pointer
+/// for other purposes). Signals therefore stay pending until a dedicated thread or a poll takes them; SIGINT, which
+/// must not wait, is handled on an alternate stack.
 class StopSignals {
  public:
-  /// on_signal: called on a thread of its own with what that thread takes, of several at once with SIGTERM if it is
+  /// on_signal: called on a separate thread with the signal taken, or SIGTERM if several were pending and it is
   /// among them; must outlive this.
   explicit StopSignals(std::function<void(int signal)> on_signal = {});
   StopSignals(const StopSignals&) = delete;
   StopSignals& operator=(const StopSignals&) = delete;
   ~StopSignals();
 
-  /// Which one has come last; 0: none. For the thread that made the object.
+  /// The latest signal; 0: none. For the thread that made the object.
   [[nodiscard]] static int received();
 
  private:
@@ -39,11 +39,11 @@ class StopSignals {
   std::thread thread_;
 };
 
-/// Holds SIGUSR1, SIGUSR2, SIGTERM and SIGHUP back, in this thread and those that it starts: from before MPI begins, so
-/// that one that comes while ranks start ends none of them. For the first thread, before there are others. StopSignals
-/// finds what came.
+/// Blocks SIGUSR1, SIGUSR2, SIGTERM and SIGHUP in this thread and those that it starts: before MPI_Init, so that a
+/// signal during the start ends no rank. For the first thread, before there are others. StopSignals takes the pending
+/// ones.
 void block_stop_signals();
-/// Lets them end the process again, also those that came in between.
+/// Unblocks them: they end the process again, also the pending ones.
 void unblock_stop_signals();
 
 }  // namespace trireme::supervise

@@ -19,19 +19,19 @@ namespace trireme::supervise {
 class Watchdog {
  public:
   static constexpr long no_step = -1;  ///< of a mark before the first step
-  static constexpr long at_end = -2;   ///< of a mark behind the last step
+  static constexpr long at_end = -2;   ///< of a mark after the last step
 
   /// deadline.timeout_seconds: the longest time between two marks. recorder: may be null; must outlive the watchdog.
-  /// start: what begins now, before any step ("": nothing is expected until the first mark). detects_stops: its thread,
-  /// which waits for nothing then, is the process's RunningClock.
+  /// start: the section before any step ("": nothing is expected until the first mark). detects_stops: its thread,
+  /// which waits for nothing else then, is the process's RunningClock.
   Watchdog(mpi::Deadline deadline, const mpi::FlightRecorder* recorder, std::string_view start = {},
            bool detects_stops = false);
   Watchdog(const Watchdog&) = delete;
   Watchdog& operator=(const Watchdog&) = delete;
   ~Watchdog();
 
-  /// Says what begins now: `watchdog.mark("forward b3.mlp m0", step)`. extra_seconds: time on top of the limit, for
-  /// work that is known to take longer (the first step, a checkpoint).
+  /// Records the section that begins: `watchdog.mark("forward b3.mlp m0", step)`. extra_seconds: added to the limit,
+  /// for work that is known to take longer (the first step, a checkpoint).
   void mark(std::string_view section, long step, double extra_seconds = 0);
   /// deadline.timeout_seconds of the marks that follow.
   void set_timeout(double seconds);
@@ -51,7 +51,7 @@ class Watchdog {
   std::string section_;
   long step_ = 0;
   mpi::Clock::time_point marked_{};
-  std::optional<double> allowed_seconds_;  ///< since `marked_`; absent: at rest
+  std::optional<double> allowed_seconds_;  ///< since `marked_`; absent: none expected
   std::optional<RunningClock> running_clock_;
   std::jthread thread_;
 };
