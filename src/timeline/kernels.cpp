@@ -35,7 +35,7 @@ KernelRecording::~KernelRecording() {
   if (!running_) return;
   try {
     (void)end();
-  } catch (const std::exception& error) {  // such as what ends the run anyway
+  } catch (const std::exception& error) {  // such as an error that ends the run anyway
     log::warning(fmt::format("metrics.trace_steps: the profiler could not be stopped: {}", error.what()));
   }
 }

@@ -22,7 +22,7 @@ double microseconds(timeline::Clock::duration duration) {
   return std::chrono::duration<double, std::micro>(duration).count();
 }
 
-/// The ops that a span stands for.
+/// Names of the ops of a span.
 std::string name_of(const timeline::Span& span, const schedule::Schedule& schedule, const model::Model& model) {
   const auto text = [&](int op) { return schedule::print(schedule.ops[static_cast<std::size_t>(op)], model); };
   return span.last == span.op ? text(span.op) : fmt::format("{} ... {}", text(span.op), text(span.last));
@@ -80,7 +80,7 @@ void add_memory(Json& events, std::span<const timeline::Span> spans, const Trace
   }
 }
 
-/// One end of the arrow from a send to its receive: both have the same name and number, on whatever ranks they are.
+/// One end of the arrow from a send to its receive: both have the same name and number on their ranks.
 template <class Message>
 Json flow_event(const Message& message, const timeline::Span& span, const TraceProcess& process) {
   constexpr bool sends = std::is_same_v<Message, schedule::Send>;

@@ -17,8 +17,8 @@ struct Kernel {
   Clock::time_point end;
 };
 
-/// Records what a device runs, by libtorch's profiler (Kineto, CUPTI), which knows no nesting: one at a time in a
-/// process. The thread that makes one ends it.
+/// Records the kernels of a device, by libtorch's profiler (Kineto, CUPTI), which cannot be nested: one instance at a
+/// time in a process. The thread that creates one ends it.
 class KernelRecording {
  public:
   /// gpu false: libtorch's operators on the calling thread of the CPU instead, for tests.
@@ -27,8 +27,8 @@ class KernelRecording {
   KernelRecording& operator=(const KernelRecording&) = delete;
   ~KernelRecording();
 
-  /// Kernels that have run since, by begin, once the device is at rest. Empty where libtorch or the driver records
-  /// nothing.
+  /// Kernels that have run since, by begin, once the device is
+  /// idle. Empty if libtorch or the driver records nothing.
   [[nodiscard]] std::vector<Kernel> end();
 
  private:

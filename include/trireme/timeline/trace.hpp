@@ -15,7 +15,7 @@ namespace trireme::timeline {
 struct TraceProcess {
   int rank = 0;
   std::string name;          ///< "rank 3 on node7"
-  Clock::time_point origin;  ///< time 0: the same moment on all ranks, so that their traces can be laid together
+  Clock::time_point origin;  ///< time 0: the same moment on all ranks, so that their traces can be merged
   int pipeline_rank = 0;
   int pipeline_stride = 0;  ///< how far apart in `rank` two neighbours of a pipeline are
   int ranks = 1;            ///< of the job
