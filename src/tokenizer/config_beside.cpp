@@ -26,7 +26,7 @@ constexpr std::int64_t largest_bytes = std::int64_t{64} << 20;
 constexpr std::array<const char*, 7> attributes = {"bos_token", "eos_token", "unk_token", "sep_token",
                                                    "pad_token", "cls_token", "mask_token"};
 
-/// A file beside the tokenizer; an empty object where there is none.
+/// Reads a file in the tokenizer's folder; an empty object if it does not exist.
 json read_object(const std::string& path, const char* kind) {
   std::error_code error;
   if (!fs::exists(path, error)) return json::object();
@@ -77,7 +77,7 @@ bool holds_tokens(const json& config, const char* key) {
   return config.contains(key) && !config[key].is_null() && !config[key].empty();
 }
 
-/// Reads what the three files say, in the order of transformers' PreTrainedTokenizerBase._from_pretrained.
+/// Merges the three files in the order of transformers' PreTrainedTokenizerBase._from_pretrained.
 class Reading {
  public:
   explicit Reading(const fs::path& folder)
@@ -92,7 +92,7 @@ class Reading {
     const json map = read_object(map_file_, "table of special tokens");
     if (legacy_)
       for (const auto& [key, value] : map.items()) merge(key, value);
-    // Of a file with added_tokens_decoder transformers reads nothing else; eos_token is known from there nevertheless.
+    // With added_tokens_decoder transformers ignores the other files; eos_token is read from there nevertheless.
     else if (map.contains("eos_token") && text_of(config_.value("eos_token", json())).empty())
       only_end_ = text_of(map["eos_token"]);
     if (config_.contains("additional_special_tokens") && !config_.contains("extra_special_tokens")) move_additional();
@@ -211,7 +211,7 @@ class Reading {
   const json given_;
   json config_;
   bool legacy_;
-  std::set<std::string> overridden_;  ///< keys that special_tokens_map.json gives
+  std::set<std::string> overridden_;  ///< keys of special_tokens_map.json
   std::string only_end_;
   std::vector<AddedToken> named_;
 };

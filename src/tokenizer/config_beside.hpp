@@ -10,13 +10,13 @@
 
 namespace trireme::tokenizer {
 
-/// tokenizer_config.json, special_tokens_map.json and added_tokens.json beside a tokenizer, as transformers 5 reads
-/// them: special_tokens_map.json overrides tokenizer_config.json where that has no added_tokens_decoder.
+/// Contents of tokenizer_config.json, special_tokens_map.json and added_tokens.json of a folder, read as transformers 5
+/// does: special_tokens_map.json overrides tokenizer_config.json unless that has added_tokens_decoder.
 struct ConfigBeside {
   std::optional<bool> add_bos, add_eos;
   std::optional<bool> split_specials;  ///< split_special_tokens
   std::string bos, eos;                ///< texts of bos_token and eos_token; "": not given
-  std::string eos_file;                ///< that gives eos_token
+  std::string eos_file;                ///< source of eos_token
   std::string tokenizer_class;
   std::string file;  ///< the path of tokenizer_config.json; "": there is none
   /// Tokens that the files name, without ids, in the order in which transformers adds them: of added_tokens_decoder or

@@ -11,7 +11,7 @@
 
 namespace trireme::tokenizer {
 
-/// Tokenizer::definition of a tokenizer whose other files decide what `contents` holds. begin, end: tokens of a
+/// Tokenizer::definition of a tokenizer that is determined by `contents` and other files. begin, end: tokens of a
 /// document.
 [[nodiscard]] std::string definition_of(std::string_view contents, std::span<const std::int32_t> begin,
                                         std::int32_t end);

@@ -28,7 +28,7 @@ using Json = nlohmann::ordered_json;
 constexpr std::int64_t most_bytes = std::int64_t{256} << 20;
 constexpr std::string_view sentencepiece = "spm:";
 constexpr std::string_view huggingface = "hf:";
-constexpr const char* recorded = "trireme_tokenizer";  ///< key of tokenizer_config.json: the spec, its path beside it
+constexpr const char* recorded = "trireme_tokenizer";  ///< key of tokenizer_config.json: the spec, with a relative path
 constexpr const char* recorded_library = "trireme_tokenizer_library";  ///< key of the same file: `library_of`
 constexpr const char* config_name = "tokenizer_config.json";
 constexpr const char* chat_template = "chat_template.jinja";
@@ -44,7 +44,7 @@ const char* file_name_of(std::string_view scheme) {
   return scheme == huggingface ? "tokenizer.json" : "tokenizer.model";
 }
 
-/// What `path`, given without a scheme, is called with one; "" where it is not a tokenizer.
+/// Spec of `path`, which has no scheme; "" if it is not a tokenizer.
 std::string spec_of_path(const std::string& path) {
   if (io::status_of(path).kind == io::PathKind::directory) {
     const std::string found = spec_in_directory(path);
@@ -105,7 +105,7 @@ std::map<std::string, std::string> byte_files() {
   return {{"tokenizer.json", json.dump() + "\n"}, {config_name, config.dump(2) + "\n"}};
 }
 
-/// tokenizer_config.json in the folder of `path`; an empty object where there is none, or it cannot be parsed.
+/// tokenizer_config.json in the folder of `path`; an empty object if there is none, or it cannot be parsed.
 Json config_beside(const std::string& path) {
   const std::string file = (fs::path(path).parent_path() / config_name).string();
   if (io::status_of(file).kind != io::PathKind::file) return Json::object();
@@ -146,7 +146,7 @@ std::map<std::string, std::string> sentencepiece_files(const std::string& path) 
   return files;
 }
 
-/// What transformers 4 refuses of a tokenizer_config.json that transformers 5 wrote, in the form that both read.
+/// Converts a tokenizer_config.json of transformers 5 to a form that transformers 4 reads, too.
 void write_for_both(Json& config) {
   Json& type = config["tokenizer_class"];
   if (!type.is_string() || type.get_ref<const std::string&>().ends_with("Backend")) type = "PreTrainedTokenizerFast";
@@ -185,7 +185,7 @@ void write_marks(const std::string& path, Json& config) {
   }
 }
 
-/// tokenizer.json as it is, and what lies beside it for transformers.
+/// tokenizer.json, unchanged, and the files of its folder that transformers reads.
 std::map<std::string, std::string> huggingface_files(const std::string& path) {
   std::map<std::string, std::string> files{{"tokenizer.json", read(path, "tokenizer")}};
   require_tokenizer(path, files["tokenizer.json"]);
@@ -254,7 +254,7 @@ std::string spec_in_directory(const std::string& directory) {
         config.is_object() && config.contains(recorded) && config[recorded].is_string() ? config[recorded] : "";
     const std::string name = spec.substr(scheme_of(spec).size());
     if (spec == "bytes") return spec;
-    if (!scheme_of(spec).empty() && !name.empty() && fs::path(name).filename() == name && has(name))  // beside it
+    if (!scheme_of(spec).empty() && !name.empty() && fs::path(name).filename() == name && has(name))  // adjacent
       return std::string(scheme_of(spec)) + in(name);
   }
   if (has("tokenizer.json")) return std::string(huggingface) + in("tokenizer.json");

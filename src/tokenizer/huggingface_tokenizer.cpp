@@ -22,7 +22,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Those of the largest open vocabularies, a quarter of a million tokens, have 35 MB.
+/// The files of the largest open vocabularies, a quarter of a million tokens, have 35 MB.
 constexpr std::int64_t largest_file_bytes = std::int64_t{512} << 20;
 
 /// Ends of documents by their names in open vocabularies, for files that do not name it.
@@ -42,7 +42,7 @@ nlohmann::json read_json(const io::InputFile& file) {
   return json;
 }
 
-/// In order: what the files beside it name, the last id of the post-processor, the only known name among its tokens.
+/// Tries, in order: the eos_token of the folder's files, the last id of the post-processor, the only well-known name.
 std::int32_t find_document_end(const std::string& path, const hf::Pipeline& pipeline, const ConfigBeside& beside) {
   if (!beside.eos.empty()) {
     if (const std::int32_t id = pipeline.id(beside.eos); id >= 0) return id;
@@ -60,7 +60,7 @@ std::int32_t find_document_end(const std::string& path, const hf::Pipeline& pipe
                   path, found.empty() ? "" : fmt::format(" ({} are among its tokens)", join(found, ", "))));
 }
 
-/// The parsed file and those beside it.
+/// The parsed tokenizer.json and the other files of its folder.
 struct Files {
   std::string path;
   nlohmann::json json;
@@ -81,7 +81,7 @@ Files read_files(const std::string& path) {
   return {.path = path, .json = std::move(json), .beside = std::move(beside)};
 }
 
-/// Whether `token` is one of tokenizer.json, or is added by a list of tokens beside it.
+/// Whether `token` is in tokenizer.json, or in a token list of another file of its folder.
 bool is_known(const Files& files, const std::string& token) {
   const auto is_it = [&](const hf::AddedToken& listed) { return listed.content == token; };
   if (std::ranges::any_of(files.beside.listed, is_it) || std::ranges::any_of(files.beside.extra, is_it)) return true;
@@ -120,8 +120,8 @@ class HuggingFaceTokenizer final : public Tokenizer {
   std::vector<std::string> warnings() const override { return warnings_; }
 
  private:
-  /// With the tokens that the files beside it add, except those such as pad_token that no file lists as tokens:
-  /// transformers numbers them behind the vocabulary, where the model has no embedding.
+  /// Adds the tokens of the folder's other files, except those such as pad_token that no file lists as tokens:
+  /// transformers numbers them after the vocabulary, where the model has no embedding.
   hf::Pipeline make_pipeline(const Files& files) {
     const ConfigBeside& beside = files.beside;
     std::vector<hf::AddedToken> if_absent;

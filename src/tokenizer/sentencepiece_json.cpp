@@ -73,7 +73,7 @@ class Fields {
   std::size_t at_ = 0;
 };
 
-/// What of sentencepiece_model.proto its C++ interface does not expose.
+/// Fields of sentencepiece_model.proto that its C++ interface does not expose.
 struct ModelSpec {
   enum class Type : std::uint64_t { unigram = 1, bpe = 2, word = 3, character = 4 };
   Type type = Type::unigram;
@@ -136,8 +136,8 @@ std::string as_pattern(std::string_view text) {
   return pattern;
 }
 
-/// The blank in front of a text, which goes before user-defined symbols too. tokenizers normalizes these symbols
-/// themselves as well: they get none.
+/// The blank in front of a text, also before user-defined symbols. `tokenizers` normalizes these symbols themselves as
+/// well: they get none.
 Json prefix_space(const std::vector<std::string>& symbols) {
   if (symbols.empty()) return {{"type", "Prepend"}, {"prepend", space_piece}};
   std::string any;
@@ -216,7 +216,7 @@ Json byte_pairs(const sentencepiece::SentencePieceProcessor& model, const ModelS
           {"merges", merges(model)}};
 }
 
-/// Marks without text, and user-defined symbols, which are found in the normalized text, behind the blank in front.
+/// Marks without text, and user-defined symbols, which are found in the normalized text, after the blank in front.
 Json added_tokens(const sentencepiece::SentencePieceProcessor& model, const ModelSpec& spec) {
   Json tokens = Json::array();
   for (int id = 0; id < model.GetPieceSize(); ++id) {

@@ -20,10 +20,10 @@ namespace {
 
 using hf::space_piece;  // SentencePiece puts one in front of every text
 
-/// Those of the largest open vocabularies, a quarter of a million pieces, have 5 MB.
+/// The files of the largest open vocabularies, a quarter of a million pieces, have 5 MB.
 constexpr std::int64_t largest_model_bytes = std::int64_t{256} << 20;
 
-/// Throws DataError where the contents are those of another kind of tokenizer.
+/// Throws DataError if the contents are those of another kind of tokenizer.
 void refuse_other_kinds(const std::string& contents, const std::string& name, const std::string& path) {
   constexpr const char* converted =
       "load its folder with transformers (AutoTokenizer) and save_pretrained, which writes a tokenizer.json for hf:";
@@ -67,8 +67,8 @@ class SentencePieceTokenizer final : public Tokenizer {
     return {ids.begin(), ids.end()};
   }
 
-  /// A model that keeps white space as it is sees a space in front that the document does not have: its piece is
-  /// dropped.
+  /// A model that keeps white space adds a leading space
+  /// that the document does not have: its piece is dropped.
   std::vector<std::int32_t> encode_continuation(std::string_view text) const override {
     std::vector<std::int32_t> ids = encode(text);
     if (keeps_white_space_ && !ids.empty() && processor_.IdToPiece(ids[0]) == space_piece) ids.erase(ids.begin());

@@ -4,7 +4,7 @@
 #include <map>
 #include <string>
 
-/// Where a tokenizer is kept: it goes with the weights that were trained on its tokens.
+/// Storage of tokenizers: they are kept with the weights trained on their tokens.
 namespace trireme::tokenizer {
 
 /// The files, by name, from which transformers' AutoTokenizer loads the tokenizer `spec`, and from which
@@ -12,8 +12,8 @@ namespace trireme::tokenizer {
 /// Throws as `make_tokenizer`.
 [[nodiscard]] std::map<std::string, std::string> export_files(const std::string& spec, const std::string& library = "");
 
-/// The `spec` of the tokenizer in a Hugging Face directory: what an export recorded, or else its tokenizer.json or its
-/// SentencePiece model; "" when there is none.
+/// The `spec` of the tokenizer in a Hugging Face directory: the one recorded by an export, or else its tokenizer.json
+/// or its SentencePiece model; "" when there is none.
 [[nodiscard]] std::string spec_in_directory(const std::string& directory);
 
 /// `spec` with an absolute path: the same tokenizer from any working directory.
@@ -23,14 +23,14 @@ namespace trireme::tokenizer {
 /// none, or when it is neither a file nor a folder.
 [[nodiscard]] std::string path_of_spec(const std::string& spec);
 
-/// Throws ConfigError: `spec` is not known, and what it may have meant.
+/// Throws ConfigError for an unknown `spec`, with the probably intended one.
 [[noreturn]] void unknown_spec(const std::string& spec);
 
 /// Tokenizer::definition of `spec`; "" when it has no files. Throws as `make_tokenizer`.
 [[nodiscard]] std::string fingerprint(const std::string& spec);
 
-/// Whether the files of `spec` give the ids that they gave when `saved` was its fingerprint; of earlier builds, whose
-/// fingerprints have 16 digits, whether its main file is the same. Throws as `make_tokenizer`.
+/// Whether the files of `spec` still produce the ids of the fingerprint `saved`; for fingerprints of earlier builds,
+/// with 16 digits, whether its main file is the same. Throws as `make_tokenizer`.
 [[nodiscard]] bool has_fingerprint(const std::string& spec, const std::string& saved);
 
 /// Tokenizer library versions that a Hugging Face directory records (`library_of`); "" where it records none.

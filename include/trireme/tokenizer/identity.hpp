@@ -15,14 +15,14 @@ struct Identity {
   std::string library;      ///< name and version of the code that computes the ids
 };
 
-/// SHA-256 of the vocabulary in the order of ids (each piece behind its length in bytes, a little-endian uint64), then
+/// SHA-256 of the vocabulary in the order of ids (each piece after its length in bytes, a little-endian uint64), then
 /// of the ids (little-endian int32) of a fixed text: 64 hexadecimal digits. Two tokenizers with the same fingerprint
-/// give the same ids, also where their files differ in format or white space.
+/// produce the same ids, even if their files differ in format or white space.
 [[nodiscard]] std::string vocabulary_fingerprint(const Tokenizer& tokenizer);
 
-/// How `other` differs from `known` in the ids of text: "has 12 ids instead of 10"; "" where it gives the same ones.
-/// Pieces and the rules by which text is split count between tokenizers of one scheme ("hf:" or "spm:"), and otherwise
-/// the ids of a fixed text.
+/// Difference of the ids that `other` and `known` produce: "has 12 ids instead of 10"; "" if they are the same.
+/// Compares pieces and splitting rules of tokenizers of one scheme ("hf:" or "spm:"), otherwise the ids of a fixed
+/// text.
 [[nodiscard]] std::string difference(const std::string& known_spec, const Tokenizer& known,
                                      const std::string& other_spec, const Tokenizer& other);
 

@@ -16,7 +16,7 @@ namespace trireme::tokenizer::hf {
 
 inline constexpr std::int32_t no_id = -1;
 
-/// An entry of "added_tokens": a text that is one token wherever it stands.
+/// An entry of "added_tokens": a text that is always one token.
 struct AddedToken {
   std::int32_t id = 0;
   std::string content;
@@ -27,7 +27,7 @@ struct AddedToken {
   bool normalized = false;  ///< looked for after normalization
 };
 
-/// Throws DataError with the key of what is wrong.
+/// Throws DataError with the key of the faulty entry.
 [[nodiscard]] std::vector<AddedToken> read_added_tokens(const Node& node);
 
 /// `in_file`, the tokens of "added_tokens" at `node`, and those of other files as transformers adds them: `listed`
@@ -43,7 +43,7 @@ struct AddedToken {
 class AddedTokenFinder {
  public:
   AddedTokenFinder() = default;
-  /// Of `all` those that are looked for after normalization, in normalized form, or those before.
+  /// Takes the tokens of `all` that are matched after normalization, in normalized form, or those matched before.
   AddedTokenFinder(const std::vector<AddedToken>& all, bool normalized, const std::vector<Normalizer>& normalizers);
 
   /// Calls `token(id)` for each added token and `between(begin, end)` for the text between them, in order.

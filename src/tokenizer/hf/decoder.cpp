@@ -18,7 +18,7 @@ void apply(const DecodeByteLevel&, Tokens& tokens) {
     for (std::size_t at = 0; at < token.size();) {
       const CodePoint point = code_point_at(token, at);
       const int byte = byte_of_character(point.value);
-      if (byte < 0) {  // an added token that is no byte-level one: it stands for itself
+      if (byte < 0) {  // an added token that is no byte-level one: unchanged
         all.resize(before);
         all += token;
         break;

@@ -26,14 +26,14 @@ struct DecodeMetaspace {
   char32_t replacement;
   bool in_front;
 };
-/// What marks the end of a word becomes a blank.
+/// Replaces the suffix that marks the end of a word by a blank.
 struct DecodeSuffix {
   std::string suffix;
 };
 using Decoder =
     std::variant<DecodeByteLevel, DecodeByteFallback, Fuse, StripEnds, DecodeMetaspace, DecodeSuffix, Replace>;
 
-/// `node` may be null: tokens are then joined by blanks. Throws DataError with the key of what is not supported.
+/// `node` may be null: tokens are then joined by blanks. Throws DataError with the key of an unsupported component.
 [[nodiscard]] std::vector<Decoder> read_decoders(const Node& node);
 [[nodiscard]] std::string decoded(const std::vector<Decoder>& decoders, std::vector<std::string> tokens);
 

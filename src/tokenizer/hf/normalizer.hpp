@@ -19,7 +19,7 @@ struct Normalize {
 struct Prepend {
   std::string text;
 };
-/// Every match of `pattern`, or of `literal` where there is none, becomes `content`.
+/// Every match of `pattern`, or of `literal` if there is none, becomes `content`.
 struct Replace {
   std::optional<Regex> pattern;
   std::string literal;
@@ -36,14 +36,14 @@ struct ByteCharacters {};
 /// One normalizer of tokenizer.json; a Sequence becomes several.
 using Normalizer = std::variant<Normalize, Prepend, Replace, Strip, LowerCase, ByteCharacters>;
 
-/// Those that `node`, which may be null, stands for. Throws DataError with the key of what is not supported.
+/// Normalizers of `node`, which may be null. Throws DataError with the key of an unsupported one.
 [[nodiscard]] std::vector<Normalizer> read_normalizers(const Node& node);
 /// {"String": ...} or {"Regex": ...} at "pattern" and the text at "content".
 [[nodiscard]] Replace read_replace(const Node& node);
 
 [[nodiscard]] std::string replaced(const Replace& replace, std::string_view text);
-/// `text` after all of them: itself or `storage`. begins: becomes false where its first characters were removed, so
-/// that the result begins behind them; may be null.
+/// `text` after all of them: itself or `storage`. begins: set to false if the first characters were removed, so that
+/// the result begins after them; may be null.
 [[nodiscard]] std::string_view normalized(const std::vector<Normalizer>& normalizers, std::string_view text,
                                           std::string& storage, bool* begins = nullptr);
 

@@ -77,7 +77,7 @@ Pipeline::Pipeline(const Node& file, const std::vector<AddedToken>& listed, cons
 
 Pipeline::Model Pipeline::read_model(const Node& node, const Vocabulary& vocabulary, PreTokenizers& pre_tokenizers) {
   const bool unigram = model_type(node) == "Unigram";
-  // Characters for bytes that are no tokens fall back to tokens of their own UTF-8 bytes.
+  // With byte_fallback, characters of missing byte tokens fall back to the tokens of their UTF-8 bytes.
   const bool falls_back = node.flag("byte_fallback", false) && lacks_byte_characters(vocabulary);
   if (pre_tokenizers.bytes && (unigram || falls_back || Bpe::has_affixes(node))) {
     pre_tokenizers.bytes = false;

@@ -21,12 +21,12 @@
 
 namespace trireme::tokenizer::hf {
 
-/// What a tokenizer.json describes: added tokens are found, the text between them is normalized, split, and encoded
-/// piece by piece. Equal, token by token, to the `tokenizers` package, whose truncation and padding are left out.
+/// The tokenizer of a tokenizer.json: finds added tokens, normalizes and splits the text between them, and encodes it
+/// piece by piece. Equal, token by token, to the `tokenizers` package, without its truncation and padding.
 class Pipeline {
  public:
-  /// `file`: the parsed tokenizer.json. listed, if_absent: tokens of files beside it, see `numbered`. Throws DataError
-  /// with the key of what is wrong or not supported.
+  /// `file`: the parsed tokenizer.json. listed, if_absent: tokens of other files of its folder, see `numbered`. Throws
+  /// DataError with the key of a faulty or unsupported component.
   explicit Pipeline(const Node& file, const std::vector<AddedToken>& listed = {},
                     const std::vector<AddedToken>& if_absent = {});
 
@@ -38,7 +38,7 @@ class Pipeline {
 
   /// One more than the largest id.
   [[nodiscard]] std::int64_t vocab_size() const { return static_cast<std::int64_t>(texts_.size()); }
-  /// The text of the token `id` of [0, vocab_size), special or not; empty where there is none.
+  /// The text of the token `id` of [0, vocab_size), special or not; empty if there is none.
   [[nodiscard]] const std::string& piece(std::int32_t id) const { return texts_[static_cast<std::size_t>(id)].text; }
   /// The id of a token's text, or -1.
   [[nodiscard]] std::int32_t id(std::string_view token) const;

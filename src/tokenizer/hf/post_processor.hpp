@@ -14,7 +14,7 @@ struct Frame {
   std::vector<std::int32_t> after;
 };
 
-/// `node` may be null. Throws DataError with the key of what is not supported.
+/// `node` may be null. Throws DataError with the key of an unsupported component.
 [[nodiscard]] Frame read_post_processor(const Node& node);
 
 }  // namespace trireme::tokenizer::hf

@@ -11,7 +11,7 @@ namespace {
 
 std::uint32_t narrow(std::size_t at) { return static_cast<std::uint32_t>(at); }
 
-/// Takes a text's parts from front to back, each a match or what is between two, and makes pieces of them.
+/// Takes a text's parts in order, each a match or the text between two, and forms pieces of them.
 class Cutter {
  public:
   Cutter(Behavior behavior, std::vector<Range>& out) : behavior_(behavior), out_(out), first_(out.size()) {}
@@ -49,7 +49,7 @@ class Cutter {
   bool before_matched_ = false;
 };
 
-/// Cuts `range` of `text` at what `next(from)` finds: the first match, within the range, at `from` or later.
+/// Cuts `range` of `text` at matches. next(from): the first match in the range at `from` or later.
 template <class Next>
 void cut(Range range, Behavior behavior, bool inverted, std::vector<Range>& out, Next next, std::string_view text) {
   Cutter cutter(behavior, out);
@@ -67,7 +67,7 @@ void cut(Range range, Behavior behavior, bool inverted, std::vector<Range>& out,
   if (done < range.end) cutter.add({done, range.end}, inverted);
 }
 
-/// A regular expression sees its piece alone: nothing of the pieces beside it.
+/// Matches a regular expression against each piece alone: lookaround does not cross its ends.
 void cut_at(const SplitAtPattern& split, std::string_view text, Range range, std::vector<Range>& out) {
   const std::string_view piece = text.substr(range.begin, range.end - range.begin);
   const auto shifted = [&](Range found) { return Range{found.begin + range.begin, found.end + range.begin}; };
@@ -113,7 +113,7 @@ void cut_at(const Words&, std::string_view text, Range range, std::vector<Range>
   }
 }
 
-/// The step on all pieces, each cut in its place.
+/// Applies the step to all pieces, in order.
 template <class Step>
 void apply(const Step& step, Pieces& pieces) {
   pieces.other_ranges.clear();

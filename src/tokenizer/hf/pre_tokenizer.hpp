@@ -11,10 +11,10 @@
 
 namespace trireme::tokenizer::hf {
 
-/// What becomes of the matches that a text is split at.
+/// Treatment of the matches that a text is split at.
 enum class Behavior : std::uint8_t { isolated, removed, contiguous, merged_with_previous, merged_with_next };
 
-/// At every match of `pattern`, or of `literal` where there is none. `inverted`: at what does not match.
+/// At every match of `pattern`, or of `literal` if there is none. `inverted`: at the text between matches.
 struct SplitAtPattern {
   std::optional<Regex> pattern;
   std::string literal;
@@ -28,14 +28,14 @@ struct SplitAtCharacters {
 };
 /// \w+|[^\w\s]+ of Rust's regular expressions.
 struct Words {};
-/// Blanks become `replacement`, one of which goes in front.
+/// Replaces blanks by `replacement` and prepends one.
 struct Metaspace {
   enum class Scheme : std::uint8_t { always, first, never };
   std::string replacement;
   Scheme scheme;
   bool splits;
 };
-/// A blank goes in front, unless there is one.
+/// Prepends a blank, unless there is one.
 struct PrefixSpace {};
 /// GPT-2's printable characters for the bytes.
 struct BytesToCharacters {};
@@ -45,11 +45,11 @@ using PreTokenizer = std::variant<SplitAtPattern, SplitAtCharacters, Words, Meta
 /// The pre-tokenizer of tokenizer.json as steps.
 struct PreTokenizers {
   std::vector<PreTokenizer> steps;
-  /// A byte-level one comes last: its pieces are the bytes themselves, and BytesToCharacters is not among the steps.
+  /// The last step is byte-level: its pieces are the bytes themselves, and BytesToCharacters is not among the steps.
   bool bytes = false;
 };
 
-/// A text and the pieces of it that the model encodes each for itself.
+/// A text and its pieces, which the model encodes separately.
 struct Pieces {
   std::string_view text;
   std::string storage;  ///< of a text that is not the one given
@@ -59,7 +59,7 @@ struct Pieces {
   std::vector<Range> other_ranges;
 };
 
-/// `node` may be null. Throws DataError with the key of what is not supported.
+/// `node` may be null. Throws DataError with the key of an unsupported component.
 [[nodiscard]] PreTokenizers read_pre_tokenizers(const Node& node);
 /// Splits `text`; `begins`: nothing is before it.
 void pre_tokenize(const PreTokenizers& pre_tokenizers, std::string_view text, bool begins, Pieces& pieces);

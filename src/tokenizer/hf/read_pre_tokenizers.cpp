@@ -5,7 +5,7 @@
 namespace trireme::tokenizer::hf {
 namespace {
 
-/// Of GPT-2 (Radford et al. 2019), which ByteLevel means where it names none.
+/// GPT-2's pattern (Radford et al. 2019), the default of ByteLevel.
 constexpr auto gpt2_pattern = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
 Behavior read_behavior(const Node& node, std::string fallback) {

@@ -10,7 +10,7 @@ namespace trireme::tokenizer::hf {
 namespace {
 
 constexpr std::uint32_t no_merge = std::numeric_limits<std::uint32_t>::max();
-/// Up to here looking through all pairs for the next merge beats a queue of them.
+/// Up to this size a search of all pairs for the next merge is faster than a queue.
 constexpr std::size_t few_symbols = 48;
 
 }  // namespace

@@ -13,7 +13,7 @@
 
 namespace trireme::tokenizer::hf {
 
-/// What one thread encodes with.
+/// Encoding workspace of one thread.
 struct Work {
   WordCache cache;
   std::vector<std::int32_t> symbols;
@@ -25,7 +25,7 @@ struct Work {
 class Bpe {
  public:
   /// bytes: pieces are bytes, for which the file's vocabulary has GPT-2's printable characters. Throws DataError with
-  /// the key of what is wrong or not supported.
+  /// the key of a faulty or unsupported entry.
   Bpe(const Node& model, const Vocabulary& vocabulary, bool bytes);
 
   /// Whether `model` marks where words begin or end, so that a piece has to be characters.
@@ -54,16 +54,16 @@ class Bpe {
   bool bytes_;
   bool fuse_unknown_;
   bool byte_fallback_;
-  bool whole_first_;  ///< a piece that is in the vocabulary is one token, whatever the merges
+  bool whole_first_;  ///< a piece in the vocabulary is one token, regardless of merges
   std::string prefix_;
   std::string suffix_;
   std::int32_t unknown_ = -1;
   std::array<std::int32_t, 256> byte_ids_{};
   bool all_byte_tokens_ = false;
-  Vocabulary pieces_;  ///< by what a piece holds
+  Vocabulary pieces_;  ///< by text
   FlatMap<std::int32_t> characters_;
   FlatMap<Merge> merges_;
-  /// A piece may be cut before U+2581 where no token goes over that boundary: by the last byte of what is before it,
+  /// A piece may be cut before U+2581 if no token crosses that boundary. Indexed by the byte before it,
   /// 0xFF for U+2581 itself.
   bool cuts_ = false;
   std::array<bool, 256> joined_{};

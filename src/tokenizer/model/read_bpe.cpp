@@ -10,7 +10,7 @@
 namespace trireme::tokenizer::hf {
 namespace {
 
-/// The bytes that a token of a byte-level vocabulary stands for; false when it has a character that is none.
+/// The bytes of a token of a byte-level vocabulary; false if it has a character that represents no byte.
 bool to_bytes(std::string_view token, std::string& bytes) {
   bytes.clear();
   for (std::size_t at = 0; at < token.size();) {
@@ -98,7 +98,7 @@ void Bpe::read_merges(const Node& node, const Vocabulary& vocabulary) {
   }
 }
 
-/// See cuts_. U+2581 itself has to be a token: so that no run of unknown characters goes over it.
+/// See cuts_. U+2581 itself has to be a token, so that no run of unknown characters crosses it.
 void Bpe::read_boundaries(const Vocabulary& vocabulary) {
   cuts_ = !whole_first_ && prefix_.empty() && suffix_.empty() && vocabulary.contains(space_piece);
   for (const auto& [text, id] : vocabulary) {
@@ -107,7 +107,7 @@ void Bpe::read_boundaries(const Vocabulary& vocabulary) {
           at >= space_piece.size() && text.substr(at - space_piece.size()).starts_with(space_piece);
       joined_[after_another ? 0xFF : static_cast<unsigned char>(text[at - 1])] = true;
     }
-    // A merge with the token of a byte would hide which byte stands at the boundary.
+    // A merge with the token of a byte would hide the byte at the boundary.
     if (text.size() > 6 && text.find("<0x") != std::string::npos && text.find(space_piece) != std::string::npos)
       cuts_ = false;
   }

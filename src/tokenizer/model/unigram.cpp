@@ -115,7 +115,7 @@ void Unigram::encode_anew(std::string_view piece, std::vector<std::int32_t>& out
     append_unknown(piece.substr(part->first, part->second - part->first), out);
 }
 
-/// The id of a text where it is a token, else those of its bytes, else the unknown one.
+/// The id of a text if it is a token, else those of its bytes, else the unknown one.
 void Unigram::append_unknown(std::string_view text, std::vector<std::int32_t>& out) const {
   if (const std::int32_t id = id_of(vocabulary_, text); id >= 0) return out.push_back(id);
   const auto id_of_byte = [&](char byte) { return byte_ids_[static_cast<unsigned char>(byte)]; };

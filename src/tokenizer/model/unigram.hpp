@@ -16,7 +16,7 @@ namespace trireme::tokenizer::hf {
 /// The unigram language model (Kudo 2018): of all ways to write a piece in tokens the most likely, by Viterbi.
 class Unigram {
  public:
-  /// Throws DataError with the key of what is wrong or not supported.
+  /// Throws DataError with the key of a faulty or unsupported entry.
   Unigram(const Node& model, const Vocabulary& vocabulary);
 
   /// Appends the ids of `piece`, valid UTF-8, to `out`. Throws DataError for a character that no token holds when the

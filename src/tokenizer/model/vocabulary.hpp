@@ -10,7 +10,7 @@
 
 namespace trireme::tokenizer::hf {
 
-/// What SentencePiece-like vocabularies have for a blank: U+2581.
+/// Character for a blank in SentencePiece-like vocabularies: U+2581.
 inline constexpr std::string_view space_piece = "\xe2\x96\x81";
 
 struct TextHash {

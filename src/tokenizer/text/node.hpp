@@ -10,7 +10,7 @@
 
 namespace trireme::tokenizer::hf {
 
-/// A value of tokenizer.json with the key it stands at, which begins every message: "x/tokenizer.json:
+/// A value of tokenizer.json with its key, which begins every message: "x/tokenizer.json:
 /// pre_tokenizer.pretokenizers[1]". It refers to the parsed file.
 class Node {
  public:
@@ -21,12 +21,12 @@ class Node {
   /// "FILE: KEY".
   [[nodiscard]] std::string where() const;
   [[nodiscard]] bool is_null() const;
-  /// The value at `name`, a null one where it is missing.
+  /// The value at `name`, a null one if it is missing.
   [[nodiscard]] Node operator[](std::string_view name) const;
-  /// Those of an array. Throws DataError when it is none.
+  /// The elements of an array. Throws DataError when it is none.
   [[nodiscard]] std::vector<Node> items() const;
 
-  /// The text at `name`, or the fallback where it is missing or null. Throws DataError when it is anything else.
+  /// The text at `name`, or the fallback if it is missing or null. Throws DataError when it is anything else.
   [[nodiscard]] std::string text(std::string_view name) const;
   [[nodiscard]] std::string text(std::string_view name, std::string fallback) const;
   [[nodiscard]] bool flag(std::string_view name, bool fallback) const;
@@ -36,7 +36,7 @@ class Node {
 
   /// Throws DataError: this component's "type" is not one of `supported`.
   [[noreturn]] void refuse_type(std::string_view supported) const;
-  /// Throws DataError: KEY `what`.
+  /// Throws DataError with the key and `what`.
   [[noreturn]] void refuse(std::string_view what) const;
 
  private:

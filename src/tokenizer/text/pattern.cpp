@@ -12,7 +12,7 @@ namespace {
 
 using namespace std::string_view_literals;
 
-// What stands between the brackets of a class. PCRE2's own \s has U+180E too, its \w lacks marks.
+// Contents of character classes, without brackets. PCRE2's \s also has U+180E, its \w lacks marks.
 constexpr auto space = R"(\t-\r\x{20}\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000})"sv;
 constexpr auto not_space =
     R"(\x{0}-\x{8}\x{e}-\x{1f}\x{21}-\x{84}\x{86}-\x{9f}\x{a1}-\x{167f}\x{1681}-\x{1fff}\x{200b}-\x{2027})"
@@ -100,7 +100,7 @@ class Translation {
     out_ += ']';
   }
 
-  /// A set of characters: as it is in a class, in brackets outside.
+  /// A set of characters: unchanged in a class, in brackets outside.
   void set(std::string_view members, bool in_class, bool negated = false) {
     out_ += in_class ? std::string(members) : fmt::format("[{}{}]", negated ? "^" : "", members);
   }

@@ -23,7 +23,7 @@ struct Free {
 template <class T, auto free>
 using Owned = std::unique_ptr<T, Free<free>>;
 
-/// What a thread matches with.
+/// Matching workspace of one thread.
 struct Workspace {
   Owned<pcre2_match_data, pcre2_match_data_free> match{pcre2_match_data_create(1, nullptr)};
   Owned<pcre2_match_context, pcre2_match_context_free> context{pcre2_match_context_create(nullptr)};

@@ -20,7 +20,7 @@ struct Range {
 /// from several threads.
 class Regex {
  public:
-  /// Throws DataError naming `key`, where the pattern stands in tokenizer.json, when PCRE2 cannot match the same.
+  /// Throws DataError with `key`, the pattern's key in tokenizer.json, when PCRE2 cannot match the same.
   Regex(const std::string& pattern, const std::string& key);
 
   /// The first match in valid UTF-8 that begins at byte `from` or later. Throws DataError when matching exceeds its

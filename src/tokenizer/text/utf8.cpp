@@ -36,7 +36,7 @@ std::size_t well_formed(std::string_view text, std::size_t at, std::size_t& bad)
   return length;
 }
 
-/// Where the ASCII characters from `at` on end, eight at a time.
+/// End of the ASCII characters from `at` on, eight at a time.
 std::size_t skip_ascii(std::string_view text, std::size_t at) {
   while (at + 8 <= text.size()) {
     std::uint64_t word = 0;
@@ -50,7 +50,7 @@ std::size_t skip_ascii(std::string_view text, std::size_t at) {
 
 utf8proc_category_t category(char32_t value) { return utf8proc_category(static_cast<utf8proc_int32_t>(value)); }
 
-/// GPT-2's table: printable bytes stand for themselves, all others for U+0100 and on in turn.
+/// GPT-2's table: printable bytes map to themselves, all others to U+0100 and on in turn.
 const std::array<char32_t, 256>& byte_characters() {
   static const auto table = [] {
     std::array<char32_t, 256> characters{};

@@ -24,8 +24,8 @@ void append_utf8(std::string& text, char32_t value);
 /// section 3.9), as Python's errors="replace" and Rust's from_utf8_lossy.
 [[nodiscard]] std::string_view valid_utf8(std::string_view text, std::string& storage);
 
-/// Properties of a character as the `tokenizers` package has them: White_Space, general category N, what Rust's regular
-/// expressions call \w, punctuation (category P and ASCII's symbols).
+/// Properties of a character according to the `tokenizers` package: White_Space, general category N, \w of Rust's
+/// regular expressions, punctuation (category P and ASCII's symbols).
 [[nodiscard]] bool is_white_space(char32_t value);
 [[nodiscard]] bool is_numeric(char32_t value);
 [[nodiscard]] bool is_word(char32_t value);
@@ -39,7 +39,7 @@ enum class NormalForm : std::uint8_t { nfc, nfd, nfkc, nfkd };
 
 /// The printable character that GPT-2's byte-level vocabularies write for a byte.
 [[nodiscard]] char32_t byte_character(unsigned char byte);
-/// Its inverse: the byte, or -1 when `value` stands for none.
+/// Its inverse: the byte, or -1 if `value` represents none.
 [[nodiscard]] int byte_of_character(char32_t value);
 
 }  // namespace trireme::tokenizer::hf
