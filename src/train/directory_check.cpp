@@ -31,7 +31,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// A small file that goes away with its owner.
+/// A small file that is removed by its destructor.
 class Marker {
  public:
   Marker(std::string path, const std::string& text) : path_(std::move(path)) { io::write_text(path_, text); }

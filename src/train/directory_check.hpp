@@ -10,18 +10,18 @@
 
 namespace trireme::train {
 
-/// Where ranks have several working directories, relative output directories become absolute, below that of rank 0:
-/// only if every rank sees it. Collective over `world`.
+/// Makes relative output directories absolute, below rank 0's working directory, if ranks have several: only if every
+/// rank sees it. Collective over `world`.
 [[nodiscard]] config::RunConfig with_common_output(config::RunConfig config, const mpi::Communicator& world);
 
 /// Checks that every node sees the `checkpoint.directory` of rank 0, which exists, and may write there: rank 0 writes a
-/// file, one rank of each node (of each view of its files) reads it and writes its own. Nothing where the run
+/// file, one rank of each node (of each view of its files) reads it and writes its own. Nothing if the run
 /// saves no checkpoints. Throws CollectiveError with exit code 8 naming rank and node. Collective over `world`, the
 /// whole job.
 void check_checkpoint_directory(const config::RunConfig& config, const mpi::Communicator& world);
 
-/// Warns where `free` bytes do not hold the checkpoints that a run keeps and the one that is written before the oldest
-/// is removed; empty otherwise. there: checkpoints that the directory holds.
+/// Warns if `free` bytes are too few for the checkpoints that a run keeps and the one written before the oldest is
+/// removed; empty otherwise. there: checkpoints in the directory.
 [[nodiscard]] std::string too_little_space(const config::Checkpoint& options, Bytes checkpoint, std::int64_t there,
                                            Bytes free);
 

@@ -156,7 +156,7 @@ void agree_on_input_files(const mpi::Communicator& world, const std::vector<Inpu
     if (world.rank() == 0) return true;
     return !view.of_first_rank && i % static_cast<std::size_t>(view.ranks) == static_cast<std::size_t>(view.place);
   };
-  // Ranks that are done wait in any_rank for those that read, and all of them are told from time to time that some do.
+  // Finished ranks wait in any_rank for those that still read, which call it from time to time as a sign of progress.
   auto told = Clock::now();
   const auto tell = [&] {
     if (std::chrono::duration<double>(Clock::now() - told).count() < timeout_seconds / 8) return;

@@ -68,7 +68,7 @@ void check_tokens(const std::vector<data::Dataset>& datasets, const std::string&
     }
 }
 
-/// The tokenizer that model.from holds or names; "" where it has none, or none that can be read here.
+/// The tokenizer that model.from holds or names; "" if it has none, or none that can be read here.
 std::string tokenizer_of_model(const std::string& from) {
   if (from.empty()) return "";
   const std::string spec = checkpoint::Weights::open(from).generation().tokenizer;
@@ -82,7 +82,7 @@ std::string tokenizer_of_model(const std::string& from) {
   }
 }
 
-/// Warns where data.tokenizer gives other ids than that of the model that training begins from.
+/// Warns if data.tokenizer produces other ids than that of the initial model.
 void compare_with_model(const config::RunConfig& config, const tokenizer::Tokenizer& tokenizer) {
   const std::string known = tokenizer_of_model(config.model.from);
   if (known.empty() || known == config.data.tokenizer) return;
@@ -132,7 +132,7 @@ void take_document_end(config::Data& data) {
   data.document_end = tokenizer::make_tokenizer(data.tokenizer)->document_end();
 }
 
-/// Batches that are read ahead lie in host memory, whatever computes.
+/// Batches that are read ahead are in host memory, for any compute device.
 void check_prefetch(const config::RunConfig& config, const config::Resolved& mesh) {
   const double bytes_per_token = config.data.document_mask ? 12 : 8;  // input, target, begin of the document
   const double tokens = static_cast<double>(mesh.accumulation) * static_cast<double>(config.batch.micro) *
@@ -180,7 +180,7 @@ void hint_at_schedule(const config::RunConfig& config) {
                   lr.warmup_steps, lr.wsd_decay_steps, end));
 }
 
-/// Whether the run writes or reads a checkpoint: what it needs is looked for before it begins.
+/// Whether the run writes or reads a checkpoint: HDF5 is checked before it begins.
 bool needs_hdf5(const config::RunConfig& config) {
   const config::Checkpoint& options = config.checkpoint;
   const std::string& from = config.model.from;

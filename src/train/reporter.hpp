@@ -37,14 +37,14 @@ class Reporter {
   void begin(const checkpoint::State& state);
   /// Takes in every step. Collective over the world every some steps.
   void add(const TrainedStep& step);
-  /// Takes in the time of every step; writes and shows a row where one is due. state: after the step.
+  /// Takes in the time of every step; writes and shows a row if one is due. state: after the step.
   void report(const TrainedStep& step, const checkpoint::State& state, double step_seconds);
   void report(const EvalRow& row);
-  /// The last line is complete: what is printed next begins a line.
+  /// Ends the current line; later output begins a new one.
   void finish_line() { progress_.finish(); }
   /// Prints the peaks of memory, after the last step.
   void print_peaks();
-  /// Prints what was trained and what comes next, behind everything else. state: of the end.
+  /// Prints the results of the run and the next commands, after all other output. state: at the end.
   void print_summary(const checkpoint::State& state);
 
  private:

@@ -79,14 +79,14 @@ class TrainingLoop {
       train_step(reader, step);
       const bool saves = saver_.due_after(step) || stops_;
       if (saves) save(step);
-      if (saves && !stops_) stops_ = stopping_.asked();  // meanwhile: what was saved needs no further step
+      if (saves && !stops_) stops_ = stopping_.asked();  // checked after a save, which then needs no further step
       const bool evaluated = !evaluates_after(step) || (!stops_ && evaluate(step));
       if (!evaluated && !saves) save(step);
       if (!evaluated || (stops_ && step + 1 < config_.train.steps)) return stopped();
     }
     wind_up();
     reporter_.print_peaks();
-    if (rank_ == 0 && config_.metrics.report) {  // whatever the export does
+    if (rank_ == 0 && config_.metrics.report) {  // even if the export fails
       const supervise::FileWork files = supervision_.file_work("writing the report", state_.step - 1);
       output_.write(write_end_report(config_));
     }
@@ -103,7 +103,7 @@ class TrainingLoop {
   [[nodiscard]] bool evaluates_after(std::int64_t step) const {
     return config_.train.eval_every > 0 && (step + 1) % config_.train.eval_every == 0;
   }
-  /// A run that was ended in an evaluation, behind its save, does it when it is resumed.
+  /// A run that was ended in an evaluation, after its save, does it when it is resumed.
   [[nodiscard]] bool lacks_an_evaluation() const {
     return first_step_ > 0 && evaluates_after(first_step_ - 1) &&
            mpi::any_rank(supervision_.world(), !recorder_.evaluated(first_step_ - 1));
@@ -146,7 +146,7 @@ class TrainingLoop {
     skipped_steps_.abort_after_too_many(state_, trained.result, step, config_.checkpoint);
   }
 
-  /// Lanes at rest. False when the run has to stop: nothing is reported then. Files that cannot be read stop no run.
+  /// Requires idle lanes. Returns false, without a report, when the run has to stop. Unreadable files stop no run.
   [[nodiscard]] bool evaluate(std::int64_t step) {
     const Validation::Result result = validation_.evaluate(step);
     stops_ = result.stops;
@@ -156,10 +156,10 @@ class TrainingLoop {
     return true;
   }
 
-  /// Lanes at rest.
+  /// Requires idle lanes.
   void save(std::int64_t step) { stopping_.took(saver_.save(state_, stops_ || step + 1 == config_.train.steps)); }
 
-  /// Nothing is left to be written when a run ends; what failed is an error then.
+  /// Writes pending output at the end of a run; a failure is an error now.
   void wind_up() {
     if (emergency_) emergency_->close();
     saver_.finish(state_);

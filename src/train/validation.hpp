@@ -15,7 +15,7 @@
 
 namespace trireme::train {
 
-/// The validation sets of a run. Everything is collective over the job, lanes at rest.
+/// The validation sets of a run. Everything is collective over the job, with idle lanes.
 class Validation {
  public:
   /// All outlive this.
@@ -40,7 +40,7 @@ class Validation {
     data::Datasets files;
     bool warned = false;  ///< that none of its targets counts
   };
-  /// The next batch of every rank; none where one cannot read it; `failure` has the reason.
+  /// The next batch of every rank; none if one cannot read it; `failure` has the reason.
   std::optional<data::StepBatch> read_together(data::BatchReader& reader, std::string& failure) const;
   [[nodiscard]] Job::Evaluation evaluate(const Set& set, std::int64_t step, std::string& failure);
   /// Identifies the targets of a set, "": of all sets, by files and settings. Reads a sample of the files.
@@ -51,7 +51,7 @@ class Validation {
   Supervision& supervision_;
   Stopping& stopping_;
   std::vector<Set> sets_;
-  std::string best_over_;  ///< what the loss of checkpoint.keep_best is over; on the first rank
+  std::string best_over_;  ///< data of checkpoint.keep_best's loss; on the first rank
 };
 
 }  // namespace trireme::train

@@ -12,7 +12,7 @@ namespace trireme::train {
 /// Steps, tokens and losses of this process.
 class RunTotals {
  public:
-  /// loss: nothing where the step has none (skipped, no targets).
+  /// loss: nothing if the step has none (skipped, no targets).
   void add_step(double seconds, double tokens, std::optional<double> loss);
   void add_evaluation(double loss) { evaluated_ = loss; }
 
@@ -27,8 +27,8 @@ class RunTotals {
   std::optional<double> first_, last_, evaluated_;
 };
 
-/// The best checkpoint of a finished run that is at `step`, and the commands that use what it left: generate, evaluate,
-/// report. Reads run.output and the directory of checkpoints; what cannot be read is left out with a warning.
+/// The best checkpoint of a finished run that is at `step`, and the commands for its outputs: generate, evaluate,
+/// report. Reads run.output and the directory of checkpoints; omits unreadable parts with a warning.
 [[nodiscard]] std::string next_commands(const config::RunConfig& config, std::int64_t step);
 
 }  // namespace trireme::train

@@ -10,8 +10,8 @@
 
 namespace trireme::train {
 
-/// Throws on every rank unless all ranks run the same build (ConfigError, showing what differs) and every rank works as
-/// the dp rank that its place in the mesh gives it (EnvironmentError). Both name the ranks. Collective over `world`.
+/// Throws on every rank unless all ranks run the same build (ConfigError with the differences) and every rank is the dp
+/// rank of its coordinates in the mesh (EnvironmentError). Both name the ranks. Collective over `world`.
 void agree_on_build_and_places(const mpi::Communicator& world, const mesh::Mesh& mesh, DpRank mine);
 
 /// Mistakes in the ranks' dp ranks, by rank; empty without any.

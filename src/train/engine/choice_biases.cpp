@@ -10,7 +10,7 @@
 namespace trireme::train {
 namespace {
 
-/// Where the correction bias of a router lies in a block; -1: it has none.
+/// Index of a router's correction bias in a block; -1: it has none.
 int bias_in(const model::ParameterBlock& block) {
   const auto found = std::ranges::find(block.parameters, model::Role::router_bias, &model::Parameter::role);
   return found == block.parameters.end() ? -1 : static_cast<int>(found - block.parameters.begin());

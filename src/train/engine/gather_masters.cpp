@@ -13,7 +13,7 @@
 namespace trireme::train {
 namespace {
 
-/// The flat buffer [1, padded] of a block of experts, whose slices came [tensor ranks, those of each].
+/// The flat buffer [1, padded] of a block of experts, from slices of shape [tensor ranks, those of each].
 at::Tensor in_order(const at::Tensor& by_tensor_rank, const shard::BlockLayout& layout) {
   at::Tensor flat = at::empty({1, layout.padded()}, by_tensor_rank.options());
   const std::int64_t each = layout.shard_elements();
@@ -52,7 +52,7 @@ at::Tensor Job::gather_held(ParamBlock block) {
   const at::Tensor shard = store_->masters(block).to(options_.device);  // offload keeps it on the host
   at::Tensor held = at::empty({1, shard.numel() * gather().size()}, shard.options());
   gather().all_gather(shard.const_data_ptr(), held.mutable_data_ptr(), shard.numel(), DType::fp32);
-  if (!options_.control_over_link) held = device::on_host(held);  // where the control group's values lie
+  if (!options_.control_over_link) held = device::on_host(held);  // memory of the control group's values
   at::Tensor all = held;
   if (tensor_control() != nullptr) {
     all = at::empty({mesh().tensor, held.size(1)}, held.options());

@@ -18,11 +18,11 @@ struct JobSchedules {
   std::optional<model::Model> whole;  ///< with a pipeline
   std::vector<int> holders;           ///< with a pipeline: the first rank that holds each of its parameter blocks
   schedule::Schedule step, forward;   ///< of training and of evaluation
-  std::string text;                   ///< the lists of all ranks: equal on all of them
+  std::string text;                   ///< the lists of all ranks: equal on every rank
 };
 
-/// Builds and verifies the schedules of a rank, for a GPU or a CPU whatever device.type; with a pipeline, those of all
-/// pipeline ranks together.
+/// Builds and verifies the schedules of a rank, for a GPU or a CPU regardless of device.type; with a pipeline, those of
+/// all pipeline ranks together.
 [[nodiscard]] JobSchedules job_schedules(const config::RunConfig& run, const config::Resolved& mesh,
                                          const mesh::Coordinates& at, bool on_gpu);
 

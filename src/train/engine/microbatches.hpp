@@ -10,12 +10,12 @@
 
 namespace trireme::train {
 
-/// One microbatch for the step, where it computes: what context rank `part` has of its sequences. tokens: outlive the
+/// One microbatch of the step on its device: the part of context rank `part` of its sequences. tokens: outlive the
 /// microbatch, whose tensors share their memory on CPUs.
 [[nodiscard]] nn::Microbatch microbatch_of(const data::MicrobatchTokens& tokens, const config::RunConfig& config,
                                            double loss_scale, at::Device device, const model::ContextPart& part = {});
 
-/// Gives a microbatch of the step the weights of losses added to the cross-entropy.
+/// Sets the weights of losses added to the cross-entropy.
 void add_losses(const config::RunConfig& config, nn::Microbatch& microbatch);
 
 /// One row of any length with targets, a text whose documents are not distinguished. row: outlives the microbatch.

@@ -30,8 +30,8 @@ comm::WindowUse use_of(store::ParameterStore::Travelling::Over over, bool whole)
   return over == store::ParameterStore::Travelling::Over::reduce ? comm::WindowUse::terms : comm::WindowUse::gathered;
 }
 
-/// On a node one memory holds what all its ranks gather: copies of groups are gathered into it by fewer ranks than
-/// blocks, and none of the ranks may poison it.
+/// Whether copies of groups are gathered into a node's shared memory: by fewer ranks than blocks are, and no rank may
+/// poison it then.
 bool gathers_copies(const store::ParameterStore& store) {
   const auto all = store.all_travelling();
   return std::any_of(all.begin(), all.end(), [](const auto& travelling) {
@@ -39,9 +39,9 @@ bool gathers_copies(const store::ParameterStore& store) {
   });
 }
 
-/// Lets shards lie in memory that the ranks of a node have in common. What lives on the host is uploaded to a slot;
-/// small blocks are copied: each window is a separate mapping and adds to start-up time. An update changes what others
-/// read: it follows ClipNorm, whose sum over all of them comes after their last backward.
+/// Places shards in memory shared by the ranks of a node. Blocks in host memory are uploaded to a slot instead; small
+/// blocks are copied: each window is a separate mapping and adds to start-up time. Other ranks read a shard that an
+/// update writes: the update follows ClipNorm, whose sum over all ranks comes after their last backward.
 void put_shards_in_common(const model::Model& model, store::ParameterStore& store, const executor::Links& links,
                           bool small) {
   for (int b = 0; b < model.param_blocks(); ++b) {

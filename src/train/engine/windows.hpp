@@ -14,10 +14,10 @@ struct JobOptions;
 /// do.
 [[nodiscard]] store::Allocate memory_of_windows(const JobOptions& options);
 
-/// Shares what gathers and reductions of parameter blocks read and write with what carries them: NCCL's windows
-/// (comm.nccl_windows), and memory of ranks of one node, where shards lie in what is gathered, so that gathers copy
-/// nothing. Before the store is filled. Collective over the groups of all blocks. world: whose first rank warns where
-/// its node refuses.
+/// Registers the buffers of gathers and reductions of parameter blocks with their transports: NCCL's windows
+/// (comm.nccl_windows), and memory shared by ranks of one node, in which shards are parts of the gathered buffer, so
+/// that gathers copy nothing. Before the store is filled. Collective over the groups of all blocks. world: its first
+/// rank warns if its node refuses.
 void add_windows(const model::Model& model, store::ParameterStore& store, const executor::Links& links,
                  const JobOptions& options, const mpi::Communicator& world);
 

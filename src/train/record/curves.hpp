@@ -8,8 +8,8 @@
 
 namespace trireme::train {
 
-/// The numbers of a row as points of TensorBoard's curves: docs/outputs.md names the tags. What is not known (mfu)
-/// and categories of memory that the step did not use are left out; what is not finite stays.
+/// The numbers of a row as points of TensorBoard's curves: docs/outputs.md lists the tags. Omits unknown numbers (mfu)
+/// and categories of memory that the step did not use; keeps non-finite ones.
 [[nodiscard]] std::vector<Scalar> curves(const StepRow& row);
 [[nodiscard]] std::vector<Scalar> curves(const EvalRow& row);
 

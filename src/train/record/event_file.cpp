@@ -48,7 +48,7 @@ std::string version_event(double wall_time) {
   return event;
 }
 
-/// The run resumes with `step`: what earlier files have of it and of later ones is void.
+/// The run resumes with `step`: readers drop the same and later steps of earlier files.
 std::string start_event(double wall_time, std::int64_t step) {
   constexpr std::int64_t start = 1;
   std::string session_log;

@@ -25,9 +25,9 @@ struct Scalar {
 /// as one run.
 class EventFile {
  public:
-  /// Begins a file in `directory`, which is made if need be. It sorts behind all that are there, whatever this node's
-  /// clock says. Of the earlier files, events of the first `keep_steps` steps stay: readers drop later ones when they
-  /// come to this file (SessionLog.START). Keeping none removes the earlier files. Throws WriteError.
+  /// Creates a file in `directory`, which is made if need be. Its name sorts after all existing ones, even if this
+  /// node's clock is behind. Of the earlier files, events of the first `keep_steps` steps stay: readers drop later ones
+  /// at the start of this file (SessionLog.START). Keeping none removes the earlier files. Throws WriteError.
   explicit EventFile(const std::string& directory, std::int64_t keep_steps = 0);
   /// Writes the points of a step; where it can be written, they have reached the file when the call returns. Never
   /// throws: see LogFile.

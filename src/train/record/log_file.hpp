@@ -8,9 +8,9 @@
 
 namespace trireme::train {
 
-/// A file that records are appended to without ever ending the run. What cannot be written (a full disk, a quota) is
-/// kept in memory and written, in order and byte for byte, as soon as there is space, with a warning when that begins
-/// and a line when it ends.
+/// A file to which records are appended; errors never end the run. Records that cannot be written (a full disk, a
+/// quota) are kept in memory and written, in order and byte for byte, as soon as there is space, with a warning when
+/// that begins and a line when it ends.
 class LogFile {
  public:
   enum class Begin { empty, append };
@@ -22,9 +22,9 @@ class LogFile {
   /// Tries again to write the remaining lines, and warns if it cannot.
   ~LogFile();
 
-  /// Where it can be written, the record has reached the file when the call returns. Never throws.
+  /// Appends a record; unless writing fails, it has reached the file when the call returns. Never throws.
   void append(std::string record);
-  /// Tries to write what is kept. False when some is left.
+  /// Tries to write the kept records. Returns false if some remain.
   bool flush();
   [[nodiscard]] const std::string& path() const { return path_; }
 

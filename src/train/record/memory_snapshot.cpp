@@ -11,7 +11,7 @@ using device::Category;
 using device::MemoryEvent;
 using device::Space;
 
-/// The page takes an event without a category for one of this, and ends in an error where no event has it.
+/// The page takes an event without a category for one of this, and ends in an error if no event has it.
 constexpr std::string_view no_category = "unknown";
 
 class Writer {

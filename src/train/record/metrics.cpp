@@ -191,7 +191,7 @@ void for_each_line(const io::File& file, Visit&& visit) {
 /// Bytes of a file that stay.
 struct Kept {
   std::int64_t begin = 0, end = 0;
-  bool ended = true;  ///< a line's end is the last of them
+  bool ended = true;  ///< the last byte ends a line
 };
 
 void copy(const io::File& from, const std::vector<Kept>& parts, io::File& to) {
@@ -206,7 +206,7 @@ void copy(const io::File& from, const std::vector<Kept>& parts, io::File& to) {
   }
 }
 
-/// Throws WriteError where the file at `path` is there and is no regular file: an endless device, a FIFO.
+/// Throws WriteError if the file at `path` is there and is no regular file: an endless device, a FIFO.
 void require_regular(const std::string& path) {
   const io::RegularFile found = io::open_regular_file(path);
   if (!found.kind.empty()) throw WriteError(fmt::format("{}: {}; move it away", path, found.problem()));

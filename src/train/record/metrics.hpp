@@ -15,7 +15,7 @@
 
 namespace trireme::train {
 
-/// How a step's tokens fell on the experts of the layer where they are least even.
+/// Distribution of a step's tokens over the experts of the least balanced layer.
 struct ExpertLoad {
   double max = 0;  ///< the most tokens of one expert / the mean over experts
   std::int64_t layer = 0;
@@ -29,9 +29,9 @@ struct StepRow {
   std::int64_t step = 0;  ///< finished steps, from 1
   double loss = 0;        ///< cross-entropy alone
   double grad_norm = 0;
-  std::optional<double> z_loss{};         ///< what loss.z_loss adds to the loss, where it is above 0
-  std::optional<double> balance_loss{};   ///< what loss.balance_loss adds, where it is above 0
-  std::optional<double> router_z_loss{};  ///< what loss.router_z_loss adds, where it is above 0
+  std::optional<double> z_loss{};         ///< contribution of loss.z_loss to the loss, if it is above 0
+  std::optional<double> balance_loss{};   ///< contribution of loss.balance_loss, if it is above 0
+  std::optional<double> router_z_loss{};  ///< contribution of loss.router_z_loss, if it is above 0
   std::optional<ExpertLoad> expert_load{};
   double lr = 0;
   double epoch = 0;                ///< samples taken since step 0 over those of all training files
@@ -44,7 +44,7 @@ struct StepRow {
   double tokens_per_second = 0;
   double tokens_per_second_per_rank = 0;
   std::optional<double> mfu;
-  std::string gemm;      ///< the libraries that multiply: other ones give other bits
+  std::string gemm;      ///< the libraries of matrix products, which determine the bits
   std::string device{};  ///< GPU or CPU of the first rank
   std::int64_t restart_count = 0;
   bool skipped = false;
@@ -64,10 +64,10 @@ struct EvalRow {
   double eval_loss = 0;  ///< over the targets of all sets
   std::int64_t eval_tokens = 0;
   double eval_seconds = 0;
-  std::vector<std::pair<std::string, double>> eval_losses{};  ///< by set, where they have names
+  std::vector<std::pair<std::string, double>> eval_losses{};  ///< by set, if they have names
 };
 
-/// The rows as JSON, numbers in full (17 digits); what is not finite is null.
+/// The rows as JSON, numbers in full (17 digits); non-finite ones are null.
 [[nodiscard]] std::string to_json(const StepRow& row);
 [[nodiscard]] std::string to_json(const EvalRow& row);
 
@@ -77,8 +77,8 @@ using LastWritten = std::map<std::string, std::string>;
 /// others there. An absent key has the value of the row before.
 [[nodiscard]] std::string to_json(const StepRow& row, LastWritten& last);
 
-/// `row`, a step's, with the keys of an evaluation as null: readers that take their columns from the first lines then
-/// know them. sets: the named validation sets.
+/// `row`, a step's, with the keys of an evaluation as null: some readers take their columns from the first lines. sets:
+/// the named validation sets.
 [[nodiscard]] std::string with_evaluation_keys(std::string row, const std::vector<std::string>& sets);
 
 /// Rows of a metrics.jsonl for the first steps of a run.
@@ -87,9 +87,9 @@ struct KeptLines {
   std::int64_t evaluated_step = 0;  ///< the last one with an evaluation; 0: none
 };
 
-/// Cuts metrics.jsonl back to the lines of the first `keep_steps` steps, in place where they are what it begins with: a
-/// full disk is no obstacle. Throws WriteError, also where it cannot be read or has a line of more than 16 MiB; then it
-/// is as it was.
+/// Truncates metrics.jsonl to the lines of the first `keep_steps` steps, in place if they are its first lines: works on
+/// a full disk. Throws WriteError, also if it cannot be read or has a line of more than 16 MiB; the file is unchanged
+/// then.
 KeptLines keep_lines(const std::string& path, std::int64_t keep_steps);
 
 /// Appends lines to metrics.jsonl; where it can be written, each reaches the file before the call returns.

@@ -23,7 +23,7 @@ class RunPeaks {
   std::array<device::SpaceUse, device::space_count> spaces_;
 };
 
-/// That a step took more of the memory where it computes than `memory.budget`, and of which categories; empty where it
+/// That a step took more of the memory where it computes than `memory.budget`, and of which categories; empty if it
 /// did not. use: of that step.
 [[nodiscard]] std::string over_budget_warning(Bytes budget, const device::SpaceUse& use);
 

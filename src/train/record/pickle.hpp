@@ -8,7 +8,7 @@
 namespace trireme::train {
 
 /// Writes values in Python's pickle format (protocol 2, pickletools' opcodes): numbers, texts, lists and dictionaries
-/// with text keys, which is what snapshots of memory are made of.
+/// with text keys, as in memory snapshots.
 class Pickle {
  public:
   Pickle() : bytes_("\x80\x02") {}

@@ -111,7 +111,7 @@ void Recorder::write(const char* what, const std::string& name, std::string text
   while_written_(what, step_, [&] { reports_.write(config_.run.output + name, std::move(text)); });
 }
 
-/// Lanes at rest.
+/// Requires idle lanes.
 void Recorder::write_snapshot(Job& job) {
   write("writing the memory snapshot", fmt::format("/memory-rank{}.pickle", world_.rank()),
         memory_snapshot(device::memory_history(), job.executor().schedule(), job.model()));

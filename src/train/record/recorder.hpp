@@ -18,8 +18,8 @@
 
 namespace trireme::train {
 
-/// Files of a run in run.output other than checkpoints: rows, traces, the memory snapshot, step times. Once it has
-/// begun, nothing here ends the run: what cannot be written waits for space (`LogFile`, `ReportFiles`).
+/// Files of a run in run.output other than checkpoints: rows, traces, the memory snapshot, step times. After the start
+/// no failure here ends the run: unwritten data wait for space (`LogFile`, `ReportFiles`).
 class Recorder {
  public:
   /// Calls `work`, which writes files and flushes them: other ranks may wait for it. what, step: for messages.
@@ -33,10 +33,10 @@ class Recorder {
   /// The run begins with step `first_step` (from 0): opens the rows on the first rank. Collective over the world
   /// where steps are traced. Throws WriteError.
   void begin(std::int64_t first_step);
-  /// Whether an evaluation that was due after step `step` has its row. On the first rank; true where no rows are.
+  /// Whether an evaluation that was due after step `step` has its row. On the first rank; true if no rows are.
   [[nodiscard]] bool evaluated(std::int64_t step) const;
 
-  /// Whether lanes have to rest after this step, for what is written then.
+  /// Whether the lanes have to be idle after this step because a trace or snapshot is written.
   [[nodiscard]] bool rests_after(std::int64_t step) const { return traces(step) || snapshot_after(step); }
   /// A step begins. Kernels of a GPU are recorded from the first step that is traced to the last one in a row.
   void begin_step(const Job& job, std::int64_t step);
@@ -48,8 +48,8 @@ class Recorder {
   void append(const Row& row) {
     if (rows_) rows_->append(row);
   }
-  /// The run ends, maybe between steps that are traced: writes what they left, every rank's step times, and the files
-  /// that could not be written before. Collective over the world.
+  /// The run ends, possibly between traced steps: writes their traces, every rank's step times, and the files that
+  /// could not be written before. Collective over the world.
   void finish(Job& job);
 
  private:

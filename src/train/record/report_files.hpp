@@ -22,7 +22,7 @@ class ReportFiles {
   void write(const std::string& path, std::string text);
   /// Whether something is kept that `retry` writes now.
   [[nodiscard]] bool due() const;
-  /// Tries again what is kept, once a second at most.
+  /// Tries to write kept files again, at most once a second.
   void retry();
   /// Tries again, with a warning for each lost file.
   void finish();

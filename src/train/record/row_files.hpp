@@ -17,8 +17,8 @@ class RowFiles {
  public:
   /// Keeps the rows of the first `keep_steps` steps, if there are any. Throws WriteError.
   RowFiles(const config::RunConfig& config, std::int64_t keep_steps);
-  /// Where files can be written, the row has reached them when the call returns. The first row of a step names every
-  /// key that the run can write. Never throws: see LogFile.
+  /// Appends a row; unless writing fails, it has reached the files when the call returns. The first row of a step has
+  /// every key that the run can write. Never throws: see LogFile.
   void append(const StepRow& row);
   void append(const EvalRow& row);
   /// Rows of metrics.jsonl for the first `keep_steps` steps.

@@ -58,7 +58,7 @@ std::optional<Slowest> slowest(const std::vector<StepTimes>& by_rank) {
   const auto longest = std::max_element(medians.begin(), medians.end());
   Slowest found{.rank = static_cast<int>(longest - medians.begin()), .median_seconds = *longest};
   if (found.median_seconds == 0) return std::nullopt;
-  // Of two ranks the faster one is the usual one.
+  // With two ranks, the faster one counts as usual.
   const auto middle = medians.begin() + static_cast<std::ptrdiff_t>((medians.size() - 1) / 2);
   std::nth_element(medians.begin(), middle, medians.end());
   found.usual_seconds = *middle;

@@ -15,7 +15,7 @@ namespace trireme::train {
 /// Whom messages name: "rank 3 on n2".
 using RankName = std::function<std::string(int rank)>;
 
-/// How long one rank's own part of its steps took, waiting for other ranks left out: all ranks end a step together, and
+/// Durations of one rank's own part of its steps, without waits for other ranks: all ranks end a step together, and
 /// only this shows the slow rank. A histogram: bucket i holds times up to `upper_seconds(i)`.
 class StepTimes {
  public:
@@ -36,7 +36,7 @@ class StepTimes {
   std::array<std::uint32_t, buckets> counts_{};
 };
 
-/// The rank with the longest median, and what it is compared with. Nothing when no rank has a step.
+/// The rank with the longest median, and the usual one. Nothing when no rank has a step.
 struct Slowest {
   int rank = 0;
   double median_seconds = 0;

@@ -49,7 +49,7 @@ std::string Checkpointing::saved(std::int64_t step) {
                      best_->loss);
 }
 
-/// The first rank decides: it learns of the end of a background save before the others.
+/// The first rank decides: it gets the end of a background save before the others.
 std::string Checkpointing::offer_best(const checkpoint::State& state, checkpoint::Best offered) {
   const auto first_rank_says = [this](bool flag) { return mpi::any_rank(world_, world_.rank() == 0 && flag); };
   const auto better_than = [&](const std::optional<checkpoint::Best>& other) {
@@ -78,7 +78,7 @@ std::string Checkpointing::offer_best(const checkpoint::State& state, checkpoint
   return state.step == saved_step_ ? saved(state.step) : "";
 }
 
-/// The best checkpoint up to `step`, which the first rank knows.
+/// The best checkpoint up to `step`, on the first rank.
 void Checkpointing::find_best(std::int64_t step) {
   const std::string& directory = job_.config().checkpoint.directory;
   const auto find = [&]() -> std::string {

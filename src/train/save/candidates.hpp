@@ -7,9 +7,9 @@
 
 namespace trireme::train {
 
-/// The checkpoints that a start may resume from, a line each and the best first; "" where the run starts over, as it
-/// does with run.overwrite unless what is there is an unfinished run of this very run file. Removes what an interrupted
-/// save left, where this run saves. One rank looks.
+/// The checkpoints that a start may resume from, a line each and the best first; "" if the run starts over, as with
+/// run.overwrite unless the directory holds an unfinished run of the same run file. Removes leftovers of an interrupted
+/// save if this run saves. On one rank.
 [[nodiscard]] std::string resume_candidates(const config::RunConfig& config);
 
 }  // namespace trireme::train

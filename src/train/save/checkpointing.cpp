@@ -44,7 +44,7 @@ std::vector<std::string> lines_of(const std::string& text) {
   return lines;
 }
 
-/// Settings of generation in exports where the run begins: `model.from` goes before data.seq_len and the tokenizer.
+/// Generation settings of exports at the start of a run: `model.from` overrides data.seq_len and the tokenizer.
 huggingface::HfWriteOptions first_export_options(const config::RunConfig& config) {
   const huggingface::HfWriteOptions options = export_options(config);
   if (config.model.from.empty()) return options;
@@ -185,7 +185,7 @@ checkpoint::State Checkpointing::resumed(const std::string& path, const checkpoi
     state.taken.clear();
   }
   say_what_changed(state.run_file);
-  // Another run begins where `resume` names its checkpoint: what is there belongs to the one that saved it.
+  // Another run starts from a checkpoint that `resume` names: files there belong to the run that saved it.
   if (path == job_.config().checkpoint.resume || state.run_id.empty()) state.run_id = new_run_id(world_);
   base_step_ = state.step;
   saved_step_ = path.starts_with(job_.config().checkpoint.directory + "/") ? state.step : -1;
@@ -214,7 +214,7 @@ checkpoint::State Checkpointing::begin() {
     checkpoint::State state = resumed(paths);
     find_best(state.step);
     return state;
-  } catch (const CheckpointError& error) {  // what was read is the same on every rank
+  } catch (const CheckpointError& error) {  // the manifest is the same on every rank
     throw mpi::CollectiveError(world_, error);
   }
 }

@@ -13,10 +13,10 @@
 
 namespace trireme::train {
 
-/// Saves the last finished step while the next one runs, for a signal that a kill follows sooner than a long step ends
-/// (Ctrl-C under mpirun). Masters and moments hold still until a step's first update, which waits while they are
-/// written. On a separate thread and communicator: all ranks save the same step, or none does, whatever the
-/// training is at.
+/// Saves the last finished step while the next one runs, for a signal that is followed by a kill before a long step
+/// ends (Ctrl-C under mpirun). Masters and moments do not change until a step's first update, which waits while they
+/// are written. On a separate thread and communicator: all ranks save the same step, or none does, in any state of the
+/// training.
 class EmergencySave {
  public:
   /// Writes a checkpoint of a state. Called on the thread of this object, on all ranks or none.
@@ -36,7 +36,7 @@ class EmergencySave {
   /// Before they change; waits for a save.
   void withdraw();
 
-  /// This rank may be killed soon. Nothing comes of it before every rank has called it. From any thread.
+  /// This rank may be killed soon. Has no effect until every rank has called it. From any thread.
   void request();
   /// Ends saving. Collective over the world; nothing is offered.
   void close();
@@ -51,7 +51,7 @@ class EmergencySave {
   Write write_;
   std::chrono::milliseconds patience_;
 
-  std::mutex offer_mutex_;  ///< held while what is offered is written
+  std::mutex offer_mutex_;  ///< held while the offered state is written
   std::optional<checkpoint::State> offered_;
 
   std::mutex mutex_;

@@ -62,8 +62,8 @@ class Gatherer {
   std::vector<float> parameter_;  ///< a whole one, put together
 };
 
-/// The same file whatever ranks the experts were divided over: parameters in the order of the undivided model, which
-/// requests block after block as well.
+/// Writes the same file for any distribution of experts over ranks: parameters in the order of the undivided model,
+/// which requests block after block as well.
 void write_undivided(Job& job, const std::string& directory, const huggingface::HfWriteOptions& options,
                      Gatherer& gatherer) {
   std::map<std::string_view, model::ParamRef> places;

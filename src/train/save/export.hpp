@@ -8,17 +8,17 @@
 
 namespace trireme::train {
 
-/// Writes the job's weights as a Hugging Face directory, in the compute dtype. Collective over the job, lanes at rest;
-/// rank 0 writes, one block of parameters in its memory at a time, by its `options`. Throws on rank 0, when all
-/// have taken part.
+/// Writes the job's weights as a Hugging Face directory, in the compute dtype. Collective over the job, lanes idle;
+/// rank 0 writes, one block of parameters in its memory at a time, by its `options`. Throws on rank 0, when all have
+/// taken part.
 void export_huggingface(Job& job, const std::string& directory, const huggingface::HfWriteOptions& options);
 
 /// Removes partial exports of checkpoints by earlier jobs, whose names no later one uses. Call it under
 /// the lock of `output`.
 void remove_unfinished_exports(const std::string& output);
 
-/// How an export of this run's weights is written where it begins from none: data.seq_len, the tokenizer's special
-/// tokens.
+/// Settings of an export of this run's weights if they do not come from `model.from`: data.seq_len, the tokenizer's
+/// special tokens.
 [[nodiscard]] huggingface::HfWriteOptions export_options(const config::RunConfig& config);
 /// The same for a run that began from other weights, which `given` describes: their special tokens stay, new ends of a
 /// text are added, max_position_embeddings is the larger one.

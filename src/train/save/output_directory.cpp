@@ -54,7 +54,7 @@ void check_earlier_run(const config::RunConfig& config) {
                     config.run.output, metrics_of(config), directory));
 }
 
-/// Whether a run began here and saved nothing. For who holds the lock: the run may be under way.
+/// Whether a run began here and saved nothing. For the holder of the lock: otherwise the run may be in progress.
 bool begins_again(const config::RunConfig& config) {
   if (config.run.overwrite || config.checkpoint.resume != "auto") return false;
   const auto [ran, saved] = earlier_run(config);

@@ -71,7 +71,7 @@ std::string Saver::export_directory(std::int64_t step) const {
 void Saver::try_export(const checkpoint::State& state) {
   try {
     export_to(export_directory(state.step), state);
-  } catch (const std::exception& error) {  // on the first rank: the checkpoint is what matters
+  } catch (const std::exception& error) {  // on the first rank: the checkpoint takes precedence
     log::error(fmt::format("the export of step {} failed, training continues: {}", state.step, error.what()));
   }
 }

@@ -13,8 +13,8 @@
 
 namespace trireme::train {
 
-/// Saves checkpoints and exports. Both are work on files, which is supervised; the first rank prints their
-/// results. Everything is collective over the job, lanes at rest.
+/// Saves checkpoints and exports. Both are work on files, which is supervised; the first rank prints their results.
+/// Everything is collective over the job, with idle lanes.
 class Saver {
  public:
   /// job, supervision and output outlive this. threads: of a rank, on which bits depend.
@@ -25,7 +25,7 @@ class Saver {
   [[nodiscard]] checkpoint::State begin();
   /// Whether a checkpoint is due after step `step` (from 0).
   [[nodiscard]] bool due_after(std::int64_t step) const { return checkpoints_.due_after(step); }
-  /// Prints what became of a save that a thread has ended. Not collective.
+  /// Prints the result of a finished background save. Not collective.
   void print_news();
 
   /// Saves a checkpoint, and exports the weights where every checkpoint is exported. last: see `Checkpointing::save`.
@@ -38,7 +38,7 @@ class Saver {
   void offer_best(const checkpoint::State& state, const checkpoint::Best& offered);
   /// Exports the weights at the end of the run, where the run file requests it.
   void export_at_end(const checkpoint::State& state);
-  /// Waits for the save that is under way. Throws WriteError when the newest one failed.
+  /// Waits for the save in progress. Throws WriteError when the newest one failed.
   void finish(const checkpoint::State& state);
 
  private:

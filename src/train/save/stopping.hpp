@@ -19,19 +19,19 @@ namespace trireme::train {
 /// first rank's clock. Other runs are ended by their signals.
 class Stopping {
  public:
-  /// world: outlives this. stop_command: what stops a run safely, for who sends other signals.
+  /// world: outlives this. stop_command: safe way to stop a run, for the message after other signals.
   Stopping(const config::RunConfig& config, const mpi::Communicator& world, std::string stop_command);
 
-  /// On the first rank: starts to observe the end of the job. rank_bytes: what a rank writes in a save.
+  /// On the first rank: starts to observe the end of the job. rank_bytes: bytes that a rank writes in a save.
   void watch_time(std::optional<double> before_limit, std::int64_t rank_bytes) {
     time_limit_.emplace(before_limit, rank_bytes);
   }
   /// Notifies `save` of signals that a kill may follow soon. save: outlives this.
   void tell(EmergencySave& save) { emergency_ = &save; }
-  /// How long things took; the longest counts.
+  /// Records durations; the longest counts.
   void took(const supervise::Durations& durations);
 
-  /// Asked before every step and every batch of an evaluation. Once true, always true. Collective over the world.
+  /// Checked before every step and every batch of an evaluation. Once true, always true. Collective over the world.
   [[nodiscard]] bool asked();
   [[nodiscard]] bool out_of_time() const { return out_of_time_; }
 

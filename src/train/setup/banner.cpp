@@ -28,7 +28,7 @@ std::string device_lines(const config::RunConfig& config, const kernels::GemmCho
   return fmt::format("device   CPU{}\n", looked ? ": no GPU was found" : "");
 }
 
-/// How often the run goes over its data.
+/// Number of epochs of the run.
 std::string data_line(const config::RunConfig& c, std::int64_t samples) {
   const double epochs =
       static_cast<double>(c.train.steps) * static_cast<double>(c.batch.global) / static_cast<double>(samples);

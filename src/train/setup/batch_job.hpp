@@ -29,7 +29,7 @@ struct BatchJob {
 
 /// Describes a lack of cores on this node: a Slurm job that has fewer than the threads of its ranks, ranks that share
 /// an affinity mask which is too small for them while the node has more cores, several threads a rank that exceed the
-/// node. Empty where there are enough, and for ranks of one thread that oversubscribe a node. threads: of a rank.
+/// node. Empty if there are enough, and for ranks of one thread that oversubscribe a node. threads: of a rank.
 [[nodiscard]] std::string too_few_cores(const BatchJob& job, const mpi::Topology& topology, int threads);
 
 }  // namespace trireme::train

@@ -40,7 +40,7 @@ void refuse_without_fp8(const config::RunConfig& config, const device::Gpu& gpu)
                       : ""));
 }
 
-/// Libraries read these when they start; who has set them knows why.
+/// Libraries read these variables when they start; values set by the user are kept.
 void sum_in_one_order() {
   for (const auto& [name, value] :
        {std::pair{"CUBLAS_WORKSPACE_CONFIG", ":4096:8"}, {"NCCL_ALGO", "Ring"}, {"NCCL_PROTO", "Simple"}})

@@ -7,9 +7,9 @@
 
 namespace trireme::train {
 
-/// Decides which kernels a run on GPUs takes: attention by flash or cuDNN, measured by rank 0 on its GPU at the shape
-/// of the run and broadcast, because another one gives other bits; with `run.deterministic` those whose sums have one
-/// order. Logs the choice. held: one rank's part of the model. Collective over `world`; every rank computes on
+/// Selects the kernels of a run on GPUs: attention by flash or cuDNN, measured by rank 0 on its GPU at the shape of the
+/// run and broadcast, because results of the two differ in their bits; with `run.deterministic` those with a fixed
+/// order of sums. Logs the choice. held: one rank's part of the model. Collective over `world`; every rank computes on
 /// its GPU.
 void choose_device_kernels(const config::RunConfig& config, const model::Sizes& held, const mpi::Communicator& world);
 

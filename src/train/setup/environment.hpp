@@ -26,7 +26,7 @@ struct Environment {
 /// Collective over `world`. Throws EnvironmentError.
 [[nodiscard]] Environment take_environment(const config::RunConfig& config, const mpi::Communicator& world);
 
-/// How a job runs there.
+/// Options of a job in that environment.
 [[nodiscard]] JobOptions job_options(const config::RunConfig& config, const Environment& environment);
 
 /// Warns, once for all nodes, where a node, a Slurm job or an affinity mask has fewer cores than the threads of its

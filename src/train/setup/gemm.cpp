@@ -51,7 +51,7 @@ std::optional<kernels::GemmChoice> kept(const std::string& path) {
   }
 }
 
-/// Another job never reads half a line, and none writes into another one's file. What cannot be kept is measured again.
+/// Written atomically, so that concurrent jobs read whole files. A choice that cannot be stored is measured again.
 void keep(const std::string& path, const kernels::GemmChoice& choice) {
   std::error_code ignored;
   fs::create_directories(fs::path(path).parent_path(), ignored);

@@ -6,8 +6,8 @@
 
 namespace trireme::train {
 
-/// Throws EnvironmentError where what a run on a GPU keeps in host memory, whose pages are locked, is more than the
-/// node has left: the kernel would end a process while they are locked, and report it in its own log only.
+/// Throws EnvironmentError if the page-locked host memory of a run on a GPU exceeds the node's available memory: the
+/// kernel would kill a process while locking, with a report in its own log only.
 void check_host_memory(const planner::Memory& memory, int node_ranks, Bytes available);
 
 }  // namespace trireme::train

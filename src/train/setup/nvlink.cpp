@@ -17,13 +17,13 @@ namespace trireme::train {
 
 namespace {
 
-/// The sizes of a group's parts that lie in one NVLink domain each, the largest first; empty where no rank has NVLink.
+/// The sizes of a group's parts in one NVLink domain each, the largest first; empty if no rank has NVLink.
 using Parts = std::vector<int>;
 
 /// Groups with the same placement.
 struct Alike {
   int groups = 0;
-  std::vector<std::vector<Rank>> first;  ///< of them
+  std::vector<std::vector<Rank>> first;  ///< ranks of the first of them
 };
 
 constexpr std::size_t most_shown = 4;  // of anything of which a large job has many

@@ -14,9 +14,9 @@ namespace trireme::train {
 /// Equal for ranks whose GPUs reach each other over NVLink, or that share one GPU.
 [[nodiscard]] std::string nvlink_domain(const device::Gpu& gpu);
 
-/// How the shard groups, whose ranks gather and reduce every block, lie over NVLink domains: a line for all groups that
-/// have the same placement, with their number and the ranks of the first of them; few lines for any number of ranks.
-/// domains: of every rank, empty where a GPU has no NVLink. Empty for groups of one rank.
+/// Placement of the shard groups, whose ranks gather and reduce every block, on NVLink domains: a line for all groups
+/// with the same placement, with their number and the ranks of the first of them; few lines for any number of ranks.
+/// domains: of every rank, empty for a GPU without NVLink. Empty for groups of one rank.
 [[nodiscard]] std::vector<std::string> nvlink_lines(const mesh::Mesh& mesh, std::span<const std::string> domains);
 
 /// Logs that on rank 0. Collective over `world`.

@@ -11,7 +11,7 @@
 
 namespace trireme::train {
 
-/// Names the ops of the step, and reports the one that begins to supervision and to the last message of a failing rank.
+/// Names the ops of the step and reports each one as it begins, to supervision and to a failing rank's last message.
 class OpWatch {
  public:
   /// supervision: outlives this.

@@ -19,10 +19,10 @@ class Supervision {
   /// Starts to watch. Collective over `world`; config outlives this.
   Supervision(const config::RunConfig& config, const mpi::Communicator& world);
 
-  /// The ranks of the run. What waits on it, or on what is made from it, waits no longer than while anything moves:
-  /// here, or on a rank that is at work on files.
+  /// The ranks of the run. Waits on this communicator and those derived from it time out unless there is progress, here
+  /// or on a rank that works on files.
   [[nodiscard]] const mpi::Communicator& world() const { return world_; }
-  /// Where this rank writes what it waited for; and how the collectives of a job find out who is silent.
+  /// Sets the path of this rank's hang report, and the collectives' query for silent ranks.
   void apply_to(JobOptions& options);
 
   /// `what` begins, in step `step` (from 0).

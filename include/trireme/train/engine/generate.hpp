@@ -11,7 +11,7 @@
 
 namespace trireme::train {
 
-/// How the next token is chosen from its logits.
+/// Settings for the choice of the next token from its logits.
 struct Sampling {
   double temperature = 0;  ///< 0: the most likely one
   std::int64_t top_k = 0;  ///< only the k most likely; 0: all
@@ -41,8 +41,8 @@ class TextLogits {
   std::int64_t positions_ = 0;
 };
 
-/// Continues `prompt` (not empty) by up to `tokens` tokens; stops before `end`. Calls `emit` with every token as it
-/// comes, which returns whether to continue, the same on every rank.
+/// Continues `prompt` (not empty) by up to `tokens` tokens; stops before `end`. Calls `emit` with every new token; it
+/// returns whether to continue, the same on every rank.
 void generate(TextLogits& model, std::vector<std::int32_t> prompt, std::int64_t tokens, std::int32_t end,
               const Sampling& sampling, const std::function<bool(std::int32_t)>& emit);
 

@@ -21,7 +21,7 @@ namespace trireme::train {
 
 /// Options of a job that are not keys of the run file.
 struct JobOptions {
-  std::optional<bool> lane_threads;  ///< absent: where a rank has a core to spare for them
+  std::optional<bool> lane_threads;  ///< absent: if a rank has a core to spare for them
   int host_threads = 1;              ///< executor::Options::host_threads
   comm::TransportChoice transport = comm::TransportChoice::automatic;
   at::Device device = at::kCPU;                      ///< where the step computes
@@ -65,14 +65,14 @@ class Job {
     if (executor_) executor_->finish_updates();
   }
 
-  /// Mean loss over the counted targets of `batches`, NaN where none counts, and their number. Only after a step with
+  /// Mean loss over the counted targets of `batches`, NaN if none counts, and their number. Only after a step with
   /// `last`, or before the first.
   struct Evaluation {
     double loss = 0;
     double targets = 0;
     bool complete = true;  ///< false: `next` ended it
   };
-  /// The next batch of this dp rank; none ends the evaluation, on every rank alike.
+  /// The next batch of this dp rank; none ends the evaluation, on every rank.
   using NextBatch = std::function<std::optional<data::StepBatch>()>;
   Evaluation evaluate(const NextBatch& next, std::int64_t steps);
   Evaluation evaluate(data::BatchReader& reader, std::int64_t steps);
@@ -84,15 +84,15 @@ class Job {
   /// Logits of the last position of each row: [B, vocab] fp32. tokens: [B, T].
   [[nodiscard]] at::Tensor infer(const at::Tensor& tokens);
 
-  /// The same with a key/value cache: computes the positions from `past` on, 0 or all but the last. past > 0: the call
-  /// before had these tokens without the last one. Throws BugError when T exceeds data.seq_len.
+  /// The same with a key/value cache: computes the positions from `past` on, which is 0 or one less than their number.
+  /// past > 0: the previous call had these tokens without the last. Throws BugError when T exceeds data.seq_len.
   [[nodiscard]] at::Tensor infer_cached(const at::Tensor& tokens, std::int64_t past);
-  /// Bytes of the cache of so many rows on this rank.
+  /// Bytes of the cache of `rows` rows on this rank.
   [[nodiscard]] Bytes kv_cache_bytes(std::int64_t rows) const;
 
   /// Gathers the fp32 masters of one parameter block of the whole model as every tensor rank holds it: [tensor,
   /// padded], or [1, padded] of experts, on the first rank of the pipeline, shard and tensor axes at least. Collective
-  /// over these three; lanes at rest, as for `evaluate`.
+  /// over these three; lanes idle, as for `evaluate`.
   [[nodiscard]] at::Tensor gather_masters(ParamBlock block);
 
   /// Returns after every rank of the job has called it.
@@ -130,8 +130,8 @@ class Job {
   [[nodiscard]] std::string transport_name() const { return gather().transport_name(); }
   /// Steps that were not skipped: AdamW's count.
   [[nodiscard]] std::int64_t updates() const { return updates_; }
-  /// Continues after so many updates, with masters, compute shards and moments put into the store. Before the first
-  /// step.
+  /// Continues after `updates` updates, with masters, compute shards and moments already restored in the store. Before
+  /// the first step.
   void restore(std::int64_t updates) { updates_ = updates; }
 
  private:
@@ -148,8 +148,8 @@ class Job {
   [[nodiscard]] at::Tensor gather_held(ParamBlock block);
   executor::Executor& forward_executor(nn::Mode mode);
   [[nodiscard]] std::unique_ptr<executor::Executor> make_forward(const schedule::Schedule& schedule, nn::Mode mode);
-  /// Gives every rank the correction biases of its routers as a whole, where something else than a step has changed
-  /// the masters. Collective over the dp group.
+  /// Shares the whole correction biases of the routers between ranks, after a change of the masters other than by a
+  /// step. Collective over the dp group.
   void share_choice_biases();
   [[nodiscard]] double global_count(const data::StepBatch& batch);
   /// Targets of all ranks' batches, those of a sequence once. Collective over the dp group.

@@ -16,14 +16,14 @@ struct ForwardRange {
   friend bool operator==(const ForwardRange&, const ForwardRange&) = default;
 };
 
-/// Which positions of one text are computed for each next token. The model sees up to `seq_len` tokens: when a text is
-/// longer, its older half goes, so that a token costs at most about two positions in the mean.
+/// Computed positions of a text for each next token. The model sees up to `seq_len` tokens: the older half of a longer
+/// text is dropped, so that a token costs at most about two positions on average.
 class TextWindow {
  public:
   /// cached: the keys and values of earlier tokens are kept; else every forward computes all that it sees.
   TextWindow(const model::Sizes& sizes, std::int64_t seq_len, bool cached);
 
-  /// The forward that predicts what follows a text of `length` tokens (> 0), after the first one longer than before.
+  /// The forward that predicts the token after a text of `length` tokens (> 0); `length` grows from call to call.
   [[nodiscard]] ForwardRange next(std::int64_t length);
   [[nodiscard]] bool cached() const { return cached_; }
 

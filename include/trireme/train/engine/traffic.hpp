@@ -18,7 +18,7 @@ class StepTraffic {
  public:
   [[nodiscard]] comm::Counters& counters(schedule::Lane lane) { return counters_[static_cast<std::size_t>(lane)]; }
 
-  /// All lanes are at rest: what they have moved so far belongs to no step to come.
+  /// Excludes the traffic so far from later steps; all lanes are idle.
   void rest();
   /// `lane` has ended `step`. Called on the lane's thread.
   void lane_ended(schedule::Lane lane, std::int64_t step);

@@ -38,35 +38,35 @@ class Checkpointing {
   /// Collective over `world`, whose ranks are the job's. threads: of a rank, a choice that bits depend on.
   Checkpointing(Job& job, const mpi::Communicator& world, int threads);
 
-  /// Fills the job's parameters and moments as `checkpoint.resume` says, or with first parameters, and says where the
-  /// run stands. `auto` skips damaged checkpoints with a warning. A run that resumes multiplies with the
-  /// libraries of the run before. Collective. Throws CollectiveError on every rank when checkpoints are there and none
-  /// can be used, or one is of another model or of other token files.
+  /// Fills the job's parameters and moments according to `checkpoint.resume`, or with initial parameters, and returns
+  /// the state of the run. `auto` skips damaged checkpoints with a warning. A resumed run multiplies with the libraries
+  /// of the previous one. Collective. Throws CollectiveError on every rank when checkpoints exist and none can be used,
+  /// or one is of another model or of other token files.
   [[nodiscard]] checkpoint::State begin();
 
   /// Whether a checkpoint is due after step `step` (from 0).
   [[nodiscard]] bool due_after(std::int64_t step) const;
 
-  /// Saves `state` and the job's tensors, unless that step has been saved; replicas are compared first. With
-  /// `checkpoint.async` it returns when they are copied, a thread writes the copy; a save that is still under way is
-  /// waited for first, and what fails is an error line, and training continues. last: nothing comes after it, so it
-  /// is written at once and a failure is thrown. Collective; lanes at rest. Throws WriteError, NumericsError. Returns
-  /// what to say about it; empty when there is nothing.
+  /// Saves `state` and the job's tensors, unless that step has been saved; replicas are
+  /// compared first. With `checkpoint.async` it returns after the copy, and a thread writes it;
+  /// it first waits for a save in progress, whose failure is logged as an error while training
+  /// continues. last: no save follows, so it is written synchronously and a failure is thrown.
+  /// Collective; lanes idle. Throws WriteError, NumericsError. Returns the lines to log, or "".
   [[nodiscard]] std::string save(checkpoint::State state, bool last);
 
-  /// Saves `state`, which is that of masters and moments while a step runs, unless nothing was trained since the newest
-  /// save; at once. Replicas are not compared: their links are the step's. Collective, on any thread, while no other is
-  /// in here. A failure is an error line, and the step continues. Returns what `save` does.
+  /// Saves `state`, that of masters and moments during a step, synchronously, unless nothing was trained since the
+  /// newest save. Replicas are not compared: the step uses their links. Collective, on any thread, but not concurrently
+  /// with other calls. A failure is logged as an error, and the step continues. Returns the same as `save`.
   [[nodiscard]] std::string save_in_step(const checkpoint::State& state);
 
-  /// checkpoint.keep_best: where the loss of `offered`, of an evaluation at `state`, is lower than any before over the
-  /// same targets, the checkpoint of this step is saved, if it is not yet, and marked as soon as it is written. A best
-  /// one over other targets is replaced, with a line. Collective, as `save`.
+  /// checkpoint.keep_best: if the loss of `offered`, of an evaluation at `state`, is lower than any before over the
+  /// same targets, saves the checkpoint of this step, if necessary, and marks it as soon as it is written. Replaces a
+  /// best one over other targets, and logs that. Collective, as `save`.
   [[nodiscard]] std::string offer_best(const checkpoint::State& state, checkpoint::Best offered);
 
   /// Message of a save that a thread has ended since the last call. Its failure is logged as an error.
   [[nodiscard]] std::string news();
-  /// Waits for the save that is under way. Collective. Throws WriteError when the newest save of the run failed.
+  /// Waits for the save in progress. Collective. Throws WriteError when the newest save of the run failed.
   [[nodiscard]] std::string finish();
   /// Settings of generation in exports of this run; on the first rank, once it has begun.
   [[nodiscard]] const checkpoint::Metadata& generation() const { return generation_; }
@@ -89,7 +89,7 @@ class Checkpointing {
   void failed(std::int64_t step, const std::exception& error);
   void abort_where_nothing_is_ever_saved() const;
   void find_best(std::int64_t step);
-  /// The checkpoint of `step` is there: marks it where it is the best one.
+  /// The checkpoint of `step` is there: marks it if it is the best one.
   std::string saved(std::int64_t step);
 
   Job& job_;
@@ -100,7 +100,7 @@ class Checkpointing {
   checkpoint::Metadata generation_;  ///< on the first rank; the tokenizer as it was when this job began
   std::int64_t base_step_ = 0;
   std::int64_t saved_step_ = -1;
-  std::optional<checkpoint::Best> best_;      ///< the one that is marked
+  std::optional<checkpoint::Best> best_;      ///< currently marked
   std::optional<checkpoint::Best> promised_;  ///< to be marked once it is there
   bool unmarked_ = false;                     ///< the best one could not be marked
   bool forgets_best_ = false;                 ///< a mark of an abandoned branch is there until the first save

@@ -9,7 +9,7 @@
 #include "trireme/device/gpus.hpp"
 #include "trireme/mpi/communicator.hpp"
 
-/// Where the step computes: `device.type` and `comm.backend` of the run file, made true on the ranks that there are.
+/// Selects the compute device: `device.type` and `comm.backend` of the run file, resolved on the actual ranks.
 namespace trireme::train {
 
 struct ComputeDevice {
@@ -28,14 +28,14 @@ struct RankGpus {
   std::string why_without;    ///< that rank's reason
 };
 
-/// FLOP/s of one rank at best, for mfu: `metrics.peak_flops`, or what is known of its GPU in bf16.
+/// Peak FLOP/s of one rank, for mfu: `metrics.peak_flops`, or its GPU's known peak in bf16.
 [[nodiscard]] std::optional<double> peak_flops(const config::RunConfig& config, const ComputeDevice& device);
 
 /// This rank's place among the GPUs that it sees: the one of its place on the node. With one visible GPU that one,
 /// which is how Slurm binds ranks (--gpus-per-task, --gpu-bind).
 [[nodiscard]] int gpu_of(int gpus, int node_rank);
 
-/// The device that the run file selects. Throws EnvironmentError where `device.type = "cuda"` or
+/// The device that the run file selects. Throws EnvironmentError if `device.type = "cuda"` or
 /// `comm.backend = "nccl"` cannot be.
 [[nodiscard]] ComputeDevice decide_device(const config::RunConfig& config, const device::GpuProbe& probe,
                                           const RankGpus& ranks);

@@ -14,13 +14,13 @@ namespace trireme::train {
 /// The choices in force: the libraries that multiply (`kernels::gemm_choice`), CPU type, threads of a rank.
 [[nodiscard]] checkpoint::Metadata current_tuned_settings(int threads);
 
-/// Takes the saved choices again as far as this machine can, on all ranks alike. Collective over `world`; nothing
-/// multiplies meanwhile. threads: of this job. Returns what stays different, a line each.
+/// Restores the saved choices if this machine supports them, equally on all ranks. Collective over `world`; not during
+/// matrix products. threads: of this job. Returns the remaining differences, a line each.
 [[nodiscard]] std::vector<std::string> restore_tuned_settings(const mpi::Communicator& world,
                                                               const checkpoint::Metadata& saved, int threads);
 
-/// The policy that the run in the newest checkpoint that `checkpoint.resume` leads to was trained with, when
-/// `sync.policy` is auto and what it was chosen by (mesh, batch, budget) is the same; nothing otherwise. On one rank.
+/// The policy with which the run of the newest checkpoint for `checkpoint.resume` was trained, if `sync.policy` is auto
+/// and its inputs (mesh, batch, budget) are unchanged; otherwise nothing. On one rank.
 [[nodiscard]] std::optional<config::Sync> saved_policy(const config::RunConfig& config, const config::Resolved& mesh);
 
 }  // namespace trireme::train
