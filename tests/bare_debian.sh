@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# README's two commands on a bare Debian 12: a root of its minimal packages, without CUDA, git, a cache or anybody's settings, in
-# which a user who may not install is told what is missing, and root gets from a copy of this checkout to a trained model
-# and through the tests of the value layers. Needs root, a Debian mirror (the machine's own) and a package index for pip; takes
-# half an hour on two cores and 12 GB of disk. Run before an issue is closed, not in every CI.
+# README's two commands on a bare Debian 12: a root of its minimal packages, without CUDA, git, caches or user settings.
+# A user who may not install gets a list of the missing packages; root gets from a copy of this checkout to a trained
+# model and through the tests of the value layers. Needs root, a Debian mirror (the machine's own) and a package index
+# for pip; takes half an hour on two cores and 12 GB of disk. Run before an issue is closed, not in every CI.
 #
 #   tests/bare_debian.sh [FOLDER]     the root in a new folder in FOLDER (default: /var/tmp), removed at the end
 #
@@ -31,11 +31,11 @@ for command in jobs/quickstart.sh 'tests/run.sh -L values'; do
   cat "$work/someone.log"
   ((status == 5)) || fail "$command: exit code $status, expected 5"
   missing=$(grep '^setup: error: these packages are missing and need root to install: ' "$work/someone.log") ||
-    fail "$command does not say what is missing"
+    fail "$command does not list the missing packages"
   for package in g++ cmake ninja-build libopenmpi-dev libhdf5-openmpi-dev libgtest-dev python3 python3-pip unzip; do
-    [[ " $missing " == *" $package "* ]] || fail "$command does not say that $package is missing"
+    [[ " $missing " == *" $package "* ]] || fail "$command does not list $package"
   done
-  [[ $(grep -c . "$work/someone.log") -le 12 ]] || fail "$command says more than what is missing"
+  [[ $(grep -c . "$work/someone.log") -le 12 ]] || fail "$command prints more than the missing packages"
 done
 
 say "root: jobs/quickstart.sh"

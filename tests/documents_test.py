@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """References of documents without a target: keys of the run file that docs/run-file.md does not list, messages in
 docs/troubleshooting.md that no source has, links and paths without a file, anchors without a heading, names in docs/api.md
-that their headers do not have, families that docs/families.md does not list, tests in docs/faults.md without a file. Needs no build; cli.documented_commands runs the
-commands, cli.families compares all of docs/families.md."""
+that their headers do not have, families that docs/families.md does not list, tests in docs/faults.md without a file. Needs no
+build; cli.documented_commands runs the commands, cli.families compares all of docs/families.md."""
 
 import pathlib
 import re
@@ -22,7 +22,7 @@ def unknown_keys(text: str, known: set[str]) -> list[str]:
 
 
 def unsaid_messages(table: str, said: str) -> list[str]:
-    """First cells of the table's rows that have parts (around ...) which are not in `said`."""
+    """First cells of the table's rows with parts (around ...) that are not in `said`."""
     cells = [cell for row in re.findall(r"^\| (`[^|]*) \|", table, re.M) for cell in re.findall(r"`([^`]*)`", row)]
     assert len(cells) >= 10 or table.count("|") < 10, f"only {len(cells)} messages were found"
     return [cell for cell in cells if any(part not in said for part in cell.split(" ... "))]
@@ -80,7 +80,7 @@ def missing_tests(page: str) -> list[str]:
 
 
 def sources() -> str:
-    """Sources with their string literals joined, and what others say that is explained."""
+    """Sources with their string literals joined, and explained messages of other programs."""
     files = [path for folder in ("src", "include") for path in sorted((SOURCE / folder).rglob("*.?pp"))]
     text = "".join(path.read_text() for path in files)
     return re.sub(r'"\s*\n\s*"', "", text) + (SOURCE / "docs/installing.md").read_text()
@@ -106,7 +106,7 @@ def main() -> int:
         for key in unknown_keys(path.read_text(), known)
     ]
     table = (SOURCE / "docs/troubleshooting.md").read_text().split("## By message")[1]
-    wrong += [f"troubleshooting.md: no source says {message!r}" for message in unsaid_messages(table, sources())]
+    wrong += [f"troubleshooting.md: no source has {message!r}" for message in unsaid_messages(table, sources())]
     architectures = "".join(path.read_text() for path in sorted((SOURCE / "src/model/architectures").glob("*.cpp")))
     wrong += unlisted_families((SOURCE / "docs/families.md").read_text(), architectures)
     wrong += missing_tests((SOURCE / "docs/faults.md").read_text())

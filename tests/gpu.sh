@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Everything that needs a GPU: tests, parity, memory checker, benchmarks beside PyTorch, a trace, the 2,000-step curve.
+# All checks that need a GPU: tests, parity, memory checker, benchmarks against PyTorch, a trace, the 2,000-step curve.
 #
 #   tests/gpu.sh [STEP...]            on a machine with a GPU and the toolkit: installs, builds, runs
 #   tests/gpu.sh pack DIR             on any machine with the toolkit: builds and gathers in DIR what a bare machine needs (below 64 MiB)
@@ -10,12 +10,12 @@
 # First, within seconds: every library is found and `trireme doctor` sees a GPU, or it ends there. Then the steps, in this order
 # where none are named: tests kernels speed-1b trace parity | speed-3b trace-3b variants-1b | curve variants-3b | nccl | nccl-more mixture mpi | big sanitizer
 # (each | about ten minutes of a device). None may take more than nine minutes, and a failing one stops no other. A step's verdicts are printed when
-# it ends. Results go to ${OUT:-gpu-results} as they come and are added to what lies there: results.txt with what the steps print,
+# it ends. Results are added to ${OUT:-gpu-results} as they are measured: results.txt with the output of the steps,
 # kernels.json, traces (.json.gz), measured.jsonl, expected.md (the tables of docs/lab/2026-11-27-h200.md with these measurements), and summary.txt, which
 # is printed last: how every step ended, and gpu_judge.py's verdicts, `PASS|FAIL|SKIPPED|NOT RUN  criterion  measured  allowed`. gpu_judge.py FILE... judges runs of several days.
-# The exit code is 0 where every step that was asked for ended well and all its criteria passed.
+# The exit code is 0 if every requested step succeeded and all its criteria passed.
 #
-#   GPU_SECONDS   what the whole may take (default 580): steps that would not end in time are not begun, and the summary says so
+#   GPU_SECONDS   time limit of the whole (default 580): steps that would not end in time are skipped and listed in the summary
 #   GPU_PYTHON    a Python with PyTorch for the comparisons (default: python3, or the environment that compare.py made)
 #   GPU_REHEARSAL set: tiny shapes and the peer on the CPU, for a machine without a GPU (tests/support/simulated_gpu/rehearsal_test.sh)
 set -uo pipefail
@@ -69,7 +69,7 @@ pack() {
   [[ $size -lt $limit_bytes ]] || fail "that is more than 64 MiB"
 }
 
-# Open MPI finds its parts below OPAL_PREFIX when all of them lie there.
+# Open MPI finds its parts below OPAL_PREFIX if all of them are there.
 pack_open_mpi() {
   local stage=$1 plugins
   plugins=$(ompi_info --path pkglibdir --parsable | cut -d: -f3-) || fail "ompi_info is missing: the pack takes Open MPI with it"
@@ -77,12 +77,12 @@ pack_open_mpi() {
   cp -L "$(command -v mpirun.openmpi || command -v mpirun)" "$stage/openmpi/bin/mpirun"
   cp -L "$(command -v orted)" "$stage/openmpi/bin/orted"
   cp -L "$plugins"/mca_*.so "$stage/openmpi/lib/openmpi3/"
-  # Networks and launchers that one machine does not have: they only ask for libraries.
+  # Networks and launchers that a single machine does not have: these components only add library dependencies.
   (cd "$stage/openmpi/lib/openmpi3" && rm -f mca_*_{ucx,ofi,psm2,psm,cuda,tm,slurm,lsf,portals4,yalla,mxm,openib,usnic,ucc,hcoll}.so mca_*{pvfs2,lustre,gpfs}*.so)
   cp -rL "$(ompi_info --path pkgdatadir --parsable | cut -d: -f3-)" "$stage/openmpi/share/openmpi"
 }
 
-# What the programs load beyond libtorch, CUDA and the C and C++ libraries of any Linux of the last years.
+# Libraries of the programs other than libtorch, CUDA and the C and C++ libraries of any recent Linux.
 pack_libraries() {
   local stage=$1 library
   find "$stage/bin" "$stage/libexec" "$stage/openmpi" -type f \( -perm -u+x -o -name '*.so' \) -exec ldd {} \; 2>/dev/null |
@@ -185,7 +185,7 @@ step_mpi() {
   return $failed
 }
 # Ranks that share the GPU over NCCL, where NCCL_HOSTID makes each a separate node: first NCCL without Trireme, then Trireme's tests and
-# runs. Where NCCL's own basics fail, only the runs that a signal ends follow, and the log with all that NCCL says.
+# runs. If NCCL's own checks fail, only the runs that a signal ends follow, and the log with all of NCCL's output.
 one_gpu() { local ranks=$1; shift; mpirun --oversubscribe --bind-to none "${one_gpu_options[@]}" -n "$ranks" bash "$wrapper" "$@"; }
 one_gpu_options=()
 probe() {
@@ -252,7 +252,7 @@ step_nccl-more() {
 # Test programs whose ranks all take part in NCCL: judged as such.
 shared_gpu() { judged "nccl" "$1" "$2" timeout "$3" mpirun --oversubscribe --bind-to none -n "$2" bash "$wrapper" "$bin/$1" --gtest_brief=1 --gtest_filter="$4"; }
 
-step_mixture() {  # their tests, small ones beside the CPU, one at full size
+step_mixture() {  # tests of experts, small ones also on the CPU, one at full size
   local ranks failed=0 test=train_experts_gpu_mpi_test
   for ranks in 1 2; do judged mixture $test $ranks timeout 90 mpirun --oversubscribe --bind-to none -n $ranks "$bin/$test" --gtest_brief=1 || failed=1; done
   compare mixture && return $failed
@@ -289,7 +289,7 @@ step_sanitizer() {
   done
   return $failed
 }
-# A model of 6 billion parameters below 40 GiB, its parameters in host memory; the trace shows what ran beside what.
+# A model of 6 billion parameters below 40 GiB, with parameters in host memory; the trace shows the overlap.
 step_big() { traced trace-6b big; }
 traced() {
   local file=$OUT/$1.json code
@@ -307,7 +307,7 @@ limit_of() {
     *) fail "there is no step $1: $steps_in_order" ;;
   esac
 }
-# What a step takes at least: it is not begun with less left.
+# Minimum time of a step: it is skipped with less time left.
 least_of() { case $1 in tests | parity | kernels | sanitizer | trace*) echo 20 ;; *) echo 90 ;; esac; }
 
 run_steps() {

@@ -58,7 +58,7 @@ class Expected(unittest.TestCase):
         lines = gpu_expected.table(gpu_expected.measured_of(text)).splitlines()
         products = next(line for line in lines if line.startswith("| products"))
         self.assertEqual(products.split("|")[4].strip(), "171.2")
-        self.assertEqual(products.split("|")[7].strip(), "")  # nothing of 3B
+        self.assertEqual(products.split("|")[7].strip(), "")  # no 3B result
         self.assertEqual(lines[-1].split("|")[4].strip(), "50%")
 
     def test_all_tables_are_filled_and_a_line_that_a_killed_step_left_loses_nothing_else(self):

@@ -146,7 +146,7 @@ def judge_speed(what, model, gpu, records, verdicts):
 
 
 def judge_speeds(model, records, verdicts):
-    """Nothing is compared across GPUs: each that something ran on is judged by itself."""
+    """Speeds are not compared across GPUs: each GPU with records is judged separately."""
     gpus = sorted({r.get("gpu", "") for r in records if "name" in r}) or [""]
     for gpu in gpus:
         here, of_gpu = [r for r in records if r.get("gpu", "") == gpu], Verdicts()
@@ -206,7 +206,7 @@ def judge_big(records, verdicts):
              lambda v: v >= OVERLAP, 1))
     for key, criterion, write, allowed, right, scale in rows:
         value = r.get(key)
-        # 0 GiB was not seen by anybody.
+        # 0 GiB is not a measurement.
         seen = value is not None and (value > 0 or key == "overlap")
         verdicts.add("big", criterion, write(value * scale) if seen else "", allowed, right(value) if seen else None)
     losses = r.get("losses")
@@ -234,7 +234,7 @@ def judge(records):
     judge_programs("mpi", of["mpi"], "tests of ranks that share the GPU", verdicts)
     judge_programs("sanitizer", of["sanitizer"], "compute-sanitizer", verdicts)
     judge_big(of["big"], verdicts)
-    for step in STEPS:  # how a step ended is not hidden by what it measured before
+    for step in STEPS:  # the exit of a step is reported even if it has earlier measurements
         ended = [r for r in of[step] if "ended" in r][-1:]
         if ended and ended[0]["ended"] != 0:
             verdicts.add(step, f"step {step} ends well", f"code {ended[0]['ended']} after {ended[0]['seconds']} s", "code 0", False)

@@ -19,7 +19,7 @@ class Steps(unittest.TestCase):
     """tests/gpu.sh with simulated programs."""
 
     def run_script(self, words, programs, results="measured.jsonl", earlier="", **settings):
-        """gpu.sh WORDS... beside simulated programs: its exit code, its output, and a file that it left."""
+        """Runs gpu.sh WORDS... with simulated programs: its exit code, its output, and a file that it wrote."""
         with tempfile.TemporaryDirectory() as directory:
             folder = pathlib.Path(directory)
             (folder / "bin").mkdir()

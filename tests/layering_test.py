@@ -74,7 +74,7 @@ def included_place(name):
 
 
 def include_mistakes(place, public, quote, name, beside):
-    """What is wrong with one include of a file at `place`; `public`: it lies in include/; `beside`: the name is a file next to it."""
+    """The mistake in one include of a file at `place`; `public`: the file is in include/; `beside`: the name is a file next to it."""
     layer, folder = place
     target = included_place(name)
     if target is not None:
@@ -176,7 +176,7 @@ def long_files(root):
                     yield path.relative_to(root), lines
 
 
-# What is planted, and a part of the message that must come (None: it is fine).
+# Planted includes, and a part of the expected message (None: allowed).
 PLANTED = [
     ("src/base/a.cpp", '#include "trireme/mesh/mesh.hpp"', "base may not see mesh"),
     ("include/trireme/schedule/a.hpp", '#include "trireme/planner/a.hpp"', "schedule may not see planner"),

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Builds Trireme with Debian's MPICH and HDF5 for it, in a build folder of its own, and runs every test; Slurm's jobs start with
-# srun --mpi=pmi2. Not part of .ci/run: it compiles everything that sees MPI once more. GPUs are left out, whose collectives are
-# NCCL's; TRIREME_CMAKE_ARGS=-DTRIREME_CUDA=ON takes them in.
+# Builds Trireme with Debian's MPICH and HDF5 for it, in a separate build folder, and runs every test; Slurm jobs start
+# with srun --mpi=pmi2. Not part of .ci/run: it compiles all sources that include MPI again. GPUs are left out, whose
+# collectives are NCCL's; TRIREME_CMAKE_ARGS=-DTRIREME_CUDA=ON adds them.
 #
 #   tests/mpich.sh                   all tests
 #   tests/mpich.sh -R '^comm'        arguments go to ctest

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Installs what is missing, builds, and runs every test. Ends with what was skipped and why, ctest's closing lines and its exit code.
+# Installs missing dependencies, builds, and runs all tests. Prints the skipped tests with reasons, and ctest's summary and exit code.
 #
 #   tests/run.sh                  all tests
 #   tests/run.sh -L values        arguments go to ctest: one label (values, lint, machine, mpi, gpu, slow) ...

@@ -18,7 +18,7 @@ import types
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 RECIPE = ROOT / "spack/spack_repo/trireme/packages/trireme/package.py"
 ENVIRONMENTS = ["spack.yaml", "spack/envs/cpu/spack.yaml", "spack/envs/debian/spack.yaml"]
-# What CMake finds, and the package that brings it. Versions are those of find_package.
+# Packages found by CMake, and the Spack package of each. Versions are those of find_package.
 PACKAGES = {
     "fmt": "fmt",
     "tomlplusplus": "tomlplusplus",
@@ -42,7 +42,7 @@ PACKAGES = {
 }
 
 # Newest versions of what we restrict, in the releases of Spack's package repository (github.com/spack/spack-packages, by tag):
-# the one that Spack 1.1.0 takes by itself, and the one that docs/installing.md asks for.
+# that of Spack 1.1.0, and the one required by docs/installing.md.
 DEFAULT, WANTED = "v2025.11.0", "v2026.06.0"
 VERSIONS = {
     DEFAULT: {
@@ -223,10 +223,10 @@ def release_tags():
 
 
 def check_package_repository():
-    """Who requires a version of PyTorch says which package repository has it, before the first concretization."""
+    """Documents that require a version of PyTorch name the package repository that has it, before the first concretization."""
     installing = (ROOT / "docs/installing.md").read_text()
     tag = re.search(r"spack repo update builtin --tag (v\d{4}\.\d\d\.\d+)", installing)
-    check(tag is not None, "docs/installing.md does not say which package repository Spack has to take")
+    check(tag is not None, "docs/installing.md does not name the package repository for Spack")
     check(tag.start() < installing.index("spack -e . concretize"), "the package repository is named after it is needed")
     for name in ("spack.yaml", "docs/administrators.md"):
         check(tag[1] in (ROOT / name).read_text(), f"{name} does not name the package repository {tag[1]}")
@@ -262,7 +262,7 @@ def check_versions(recipe):
     required = [re.search(r"py-torch:.*\n +require: \[\"([^\"]*)", (ROOT / name).read_text()) for name in ENVIRONMENTS]
     for spec in [found[1] for found in required if found]:
         check(has(spec, VERSIONS[WANTED]["py-torch"]), f"py-torch {spec}: {WANTED} does not have it")
-        check(not has(spec, VERSIONS[DEFAULT]["py-torch"]), f"py-torch {spec}: {DEFAULT} has it; say so in docs/installing.md")
+        check(not has(spec, VERSIONS[DEFAULT]["py-torch"]), f"py-torch {spec}: {DEFAULT} has it; document that in docs/installing.md")
     installing = (ROOT / "docs/installing.md").read_text()
     check(f"--tag {WANTED}" in installing and DEFAULT in installing, "docs/installing.md names other package repositories")
     for package, version in re.findall(r"- spec: ([a-z0-9-]+)@([\d.]+)", (ROOT / ENVIRONMENTS[2]).read_text()):
@@ -295,7 +295,7 @@ def check_environment(name, recipe):
         check("".join(variant) in recipe.variants, f"{path}: trireme has no variant {''.join(variant)}")
     known = set(recipe.dependencies) | {"all", "openmpi", "mpich", "slurm", "python", "ninja", "zlib"}
     for package in entries(section(bare, "packages"), 4):
-        check(package in known, f"{path}: says something of {package}, which the recipe does not depend on")
+        check(package in known, f"{path}: has {package}, which the recipe does not depend on")
     repo = re.search(r"trireme: (\.\S+)", section(bare, "repos"))[1]
     check((path.parent / repo / "repo.yaml").is_file(), f"{path}: there is no repository in {repo}")
     source = re.search(r"path: (\S+)", section(bare, "develop"))[1]

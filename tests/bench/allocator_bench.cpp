@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the caching allocator gains over libtorch's own: argument 0 is libtorch's, 1 is ours.
+// Speed-up of the caching allocator over libtorch's: argument 0 is libtorch's, 1 is ours.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/log_softmax.h>

@@ -7,7 +7,7 @@
 //
 // Each line: GB/s of ours (the slowest rank, median of the repetitions), of the plain way, and `ratio`, ours over
 // plain; `ratio_best` is that of the best repetitions, for a disk whose speed jumps.
-// tests/bench/checkpoint_vs_pytorch.py runs this with PyTorch's distributed checkpoint beside it.
+// tests/bench/checkpoint_vs_pytorch.py compares this with PyTorch's distributed checkpoint.
 #include <benchmark/benchmark.h>
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -40,7 +40,7 @@ namespace fs = std::filesystem;
 constexpr const char* directory = "checkpoint-bench";
 constexpr std::size_t piece = std::size_t{4} << 20;
 
-/// What a rank holds of 168 million parameters and their moments.
+/// A rank's shards of 168 million parameters and their moments.
 class RankShards {
  public:
   RankShards()
@@ -70,7 +70,7 @@ class RankShards {
             }};
   }
   [[nodiscard]] std::vector<std::vector<float>>& values() { return values_; }
-  /// Of all ranks.
+  /// Bytes of all ranks.
   [[nodiscard]] double bytes() const {
     return static_cast<double>(staging_bytes(layout_).value) * static_cast<double>(world().size());
   }
@@ -89,7 +89,7 @@ RankShards& held() {
 
 std::string plain_path() { return fmt::format("{}/plain-{}", directory, world().rank()); }
 
-/// A rank's bytes to one file of its own, front to back, flushed to disk.
+/// Writes a rank's bytes to a separate file, sequentially, flushed to disk.
 void write_plain() {
   File file = File::create(plain_path());
   for (const std::vector<float>& values : held().values())
@@ -166,7 +166,7 @@ void saving(benchmark::State& state) {
   report(state, held().bytes(), ours, plain);
 }
 
-/// What the training waits for: the copy, with its memory there from the save before.
+/// Stall of the training: the copy, into memory that the previous save allocated.
 void stall(benchmark::State& state) {
   std::vector<double> ours, plain;
   std::vector<std::vector<float>> copies = held().values();

@@ -116,7 +116,7 @@ void memory_kernels() {
                      d_w = at::zeros({hidden}, fp32()), d_b = at::zeros({hidden}, fp32());
     memory(s, 4 * row, [&] { kernels::layer_norm_backward(g, x, w, r, g, y, {d_w, true}, {d_b, true}); });
   });
-  // Qwen3's heads of 128, queries and keys beside values.
+  // Qwen3's heads of 128: queries and keys are normed, values are adjacent.
   static constexpr std::int64_t normed = 32 + 8, wide = 128;
   static constexpr double of_heads = 2.0 * tokens * normed * wide;  // bytes
   const auto head_norms = [] {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What an offloaded step costs: one rank, one compute thread, accumulation 8, and a core left for the host's work. The
-// same model with everything on the device (that is, in memory of its own account) and with memory.offload, in turns,
-// so that what else the machine does hits both. Steps follow each other without coming to rest, as in training:
+// Cost of an offloaded step: one rank, one compute thread, accumulation 8, and a free core for the host's work. The
+// same model with everything on the device (that is, in memory of a separate account) and with memory.offload, in
+// turns, so that other load affects both. Steps follow each other without synchronization, as in training:
 //
 //   OMP_NUM_THREADS=1 mpirun -n 1 --bind-to none build/offload_bench
 //

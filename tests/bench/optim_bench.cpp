@@ -62,7 +62,7 @@ void in_tiles(const Body& body) {
   Kokkos::parallel_for(Policy(0, elements / tile), [&](std::int64_t t) { body(t * tile, (t + 1) * tile); });
 }
 
-/// What one update reads and writes.
+/// Inputs and outputs of one update.
 struct Shard {
   explicit Shard(DType gradient_type)
       : gradient{device::buffer(Category::gradients_sharded, elements, gradient_type)},
@@ -88,7 +88,7 @@ struct Shard {
   at::Tensor gradient, master, first, second, compute;
 };
 
-/// `count` parameters of equal size, every other one under decay, a gap behind each when there are several.
+/// `count` parameters of equal size, every other one under decay, a gap after each when there are several.
 std::vector<optim::UpdateRange> parameters(std::int64_t count) {
   std::vector<optim::UpdateRange> ranges;
   const std::int64_t each = elements / count / 64 * 64;

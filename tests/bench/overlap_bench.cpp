@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How much of the communication the executor hides. Two ranks of one compute thread train the same model over a paced
-// transport: real MPI, completion withheld without using CPU until size / bandwidth has passed. The bandwidth is set so
-// that communication takes a third of compute. Three ways in turn, so that what else the machine does hits all of them:
-// without pacing (compute), paced on lanes (what is hidden is not seen), paced on the compute thread (nothing is
-// hidden):
+// Fraction of the communication that the executor hides. Two ranks of one compute thread train the same model over a
+// paced transport: real MPI, completion withheld without using CPU until size / bandwidth has passed. The bandwidth is
+// set so that communication takes a third of compute. Three ways in turn, so that other load on the machine affects all
+// of them: without pacing (compute), paced on lanes (hidden communication takes no time), paced on the compute thread
+// (nothing is hidden):
 //
 //   OMP_NUM_THREADS=1 mpirun -n 2 --bind-to none build/overlap_bench
 //
-// hidden = 1 - (lanes - compute) / (inline - compute), of each way's fastest step: what others do on the machine only
-// adds. Under tensor parallelism a layer waits for what it exchanges in forward and for its output's gradient: what can
-// be hidden are the sums of the input gradients and, with sequence parallelism, the second gathers: 4 of a layer's 10
-// exchanges, without it 2 of 4. `hideable` is their share of all, hidden_of_hideable what counts.
+// hidden = 1 - (lanes - compute) / (inline - compute), of each way's fastest step: other load on the machine only adds
+// time. With tensor parallelism a layer waits for its forward exchanges and for its output's gradient: only the sums of
+// the input gradients and, with sequence parallelism, the second gathers can be hidden: 4 of a layer's 10 exchanges,
+// without it 2 of 4. `hideable` is their share of all; hidden_of_hideable is the result.
 #include <benchmark/benchmark.h>
 
 #include <chrono>

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A pipeline's step beside the simulation of its own measured op times: ranks of one compute thread, one for each core.
+// A pipeline's step compared with a simulation of its measured op times: ranks of one compute thread, one per core.
 //
 //   OMP_NUM_THREADS=1 mpirun -n 4 --bind-to core build/pipeline_bench
 //
-// What an op takes is the median over steps of its span; a message's, the shortest of all of its rank, since the others
-// also wait for their peer. off = measured / simulated - 1, of the median step: what ranks lose beside their waits for
-// each other, which the simulation knows.
+// The time of an op is the median of its spans over steps; that of a message, the shortest of all of its rank, since
+// the others also wait for their peer. off = measured / simulated - 1, of the median step: time that ranks lose in
+// addition to their waits for each other, which the simulation includes.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
@@ -45,7 +45,7 @@ config::RunConfig run(PipelineKind kind) {
 
 double seconds(timeline::Clock::duration duration) { return std::chrono::duration<double>(duration).count(); }
 
-/// What every op of this rank takes, from the spans of many steps.
+/// Time of every op of this rank, from the spans of many steps.
 std::vector<planner::Cost> costs_of(const std::vector<timeline::Span>& spans, const schedule::Schedule& schedule) {
   std::vector<std::vector<double>> took(schedule.ops.size());
   for (const timeline::Span& span : spans)
@@ -66,7 +66,7 @@ std::vector<planner::Cost> costs_of(const std::vector<timeline::Span>& spans, co
   return costs;
 }
 
-/// Of all ranks, on the first one.
+/// Costs of all ranks, on the first one.
 std::vector<std::vector<planner::Cost>> gathered(const std::vector<planner::Cost>& mine) {
   int count = static_cast<int>(mine.size());
   std::vector<int> counts(static_cast<std::size_t>(world().size())), begins(counts.size());

@@ -6,7 +6,7 @@
 //     [--benchmark_filter=fp32]
 // Prints GFLOP/s (medians of interleaved repeats; every layer has its own operands, more than the caches hold), and
 // what a step loses by one library for each kind of product, and by what runs choose. PATH: a BLAS to load, with
-// cblas_sgemm (OpenBLAS, BLIS; cblas_sbgemm too where it is exported) or libxsmm's libxsmm_sgemm_omp_. Products of bf16
+// cblas_sgemm (OpenBLAS, BLIS; cblas_sbgemm too if it is exported) or libxsmm's libxsmm_sgemm_omp_. Products of bf16
 // are not measured where a library has fp32 only.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
@@ -120,7 +120,7 @@ void call_cblas(Cblas<T> gemm, const Call& x) {
        x.c.mutable_data_ptr<float>(), x.n());
 }
 
-/// Of a BLAS by columns: c^T = op(b)^T op(a)^T. libxsmm takes no transposed first operand: b is copied then.
+/// Calls a column-major BLAS: c^T = op(b)^T op(a)^T. libxsmm takes no transposed first operand: b is copied then.
 void call_fortran(Fortran gemm, const Call& x) {
   const at::Tensor b = x.transpose_b ? x.b.t().contiguous() : x.b;
   const int m = x.m(), n = x.n(), k = x.k(), lda = static_cast<int>(x.a.size(1)), ldb = static_cast<int>(b.size(1));
@@ -188,7 +188,7 @@ std::vector<std::unique_ptr<Library>> libraries() {
   return all;
 }
 
-/// Throws where the library cannot compute the product, or computes another one than at::mm.
+/// Throws if the library cannot compute the product, or computes another one than at::mm.
 void check(const Library& library, Kind kind, const Shape& shape, const Operands& o) {
   o.grad.zero_();
   const at::Tensor result = library.run(kind, shape, o).to(at::kFloat, false, true);
@@ -204,7 +204,7 @@ double median(std::vector<double> values) {
   return *middle;
 }
 
-/// Seconds of each library; infinite where it cannot.
+/// Seconds of each library; infinite if it cannot.
 std::vector<double> measure(const std::vector<std::unique_ptr<Library>>& all, Kind kind, const Shape& shape,
                             at::ScalarType type) {
   constexpr std::size_t sets = 8, repeats = 17;
@@ -212,7 +212,7 @@ std::vector<double> measure(const std::vector<std::unique_ptr<Library>>& all, Ki
   for (std::size_t i = 0; i < (shape.times < 8 ? 2 : sets); ++i) operands.emplace_back(shape, type);
   std::vector<at::Tensor> results(operands.size());  // every layer's is kept
   std::vector<std::vector<double>> seconds(all.size());
-  std::vector<double> spent(all.size());  // infinite where it cannot
+  std::vector<double> spent(all.size());  // infinite if it cannot
   for (std::size_t l = 0; l < all.size(); ++l) {
     try {
       check(*all[l], kind, shape, operands[0]);

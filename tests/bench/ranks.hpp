@@ -34,7 +34,7 @@ inline double timed(const std::function<void()>& call) {
   return seconds;
 }
 
-/// Of an even number of values the upper one. values: not empty.
+/// The upper median of an even number of values. values: not empty.
 inline double median(std::vector<double> values) {
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
   std::nth_element(values.begin(), middle, values.end());

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Bytes per token on the tensor axis, counted while a step runs, beside the formula: in each layer and microbatch
-// forward 2 all-gathers and 2 reduce-scatters, backward 2 and 2 and 2 gathers again, each (t - 1)/t of the residual
-// stream (Korthikanti et al. 2022, and the second gathers); without sequence parallelism 4 all-reduces, each of twice
-// that. All ranks share the layers:
+// Bytes per token on the tensor axis, counted while a step runs, compared with the formula: in each layer and
+// microbatch forward 2 all-gathers and 2 reduce-scatters, backward 2 and 2 and 2 gathers again, each (t - 1)/t of the
+// residual stream (Korthikanti et al. 2022, and the second gathers); without sequence parallelism 4 all-reduces, each
+// of twice that. All ranks share the layers:
 //
 //   OMP_NUM_THREADS=1 mpirun -n 4 --bind-to none build/tensor_traffic_bench
 //
@@ -45,7 +45,7 @@ config::RunConfig run(const char* architecture, std::int64_t layers, bool sequen
   return config;
 }
 
-/// What one rank sent in a step, in bytes: the residual stream and the softmax, and what sums copies of norms.
+/// Bytes that one rank sent in a step: the residual stream and the softmax, and the sums of replicated norm gradients.
 struct Sent {
   std::int64_t activations = 0, norms = 0;
 };

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# What a power failure leaves: everything is flushed to the disk before the rename that publishes it, in order, and the rename
-# before the next change (tests/support/system_calls). In files of one rank and of two, while the training waits and beside it.
+# State after a power failure: everything is flushed to disk before the rename that publishes it, in order, and the rename before
+# the next change (tests/support/system_calls). With files of one rank and of two, and with asynchronous saves.
 # timeout: 300
 # processors: 2
 source "$TRIREME_SOURCE/tests/cli/small_run.sh"

@@ -28,7 +28,7 @@ inline config::Model small_model() {
           .head_dim = 10};
 }
 
-/// What a rank of a mesh holds; every element a value of its own. chunks: of each pipeline rank, in a loop.
+/// Shards of one rank of a mesh; every element has a distinct value. chunks: per pipeline rank, in a loop.
 class RankShards {
  public:
   RankShards(mesh::Mesh mesh, int rank, const config::Model& sizes = small_model(), int chunks = 1)

@@ -13,7 +13,7 @@ namespace {
 
 using testing::HasSubstr;
 
-/// How often each element of `rows` x `columns` is in `parts`, element by element.
+/// Number of `parts` that contain each element of `rows` x `columns`.
 std::vector<int> times(const std::vector<Rectangle>& parts, std::int64_t rows, std::int64_t columns) {
   std::vector<int> seen(static_cast<std::size_t>(rows * columns), 0);
   for (const Rectangle& part : parts)

@@ -48,7 +48,7 @@ for path in [source / "README.md", *helps, *sorted((source / "docs").glob("*.md"
         if found and re.match(r"trireme|mpirun|srun", found[1]):
             print(path.name, re.split(r" {2,}| #| \|", found[1])[0].strip(), sep="\t")
 PY
-# The run that documents speak of; README makes its own.
+# The run in the commands of the documents; README makes its own.
 "$TRIREME" tokenize --tokenizer bytes -o data/book.bin book.txt >/dev/null
 job 4 train run.toml --set train.steps=4
 expect_done

@@ -138,7 +138,7 @@ expect_done
 eval_of rotated/checkpoints/step-00000001 --tokenizer hf:rot
 expect_end 3 'both.bin was tokenized with hf:chat'
 
-# Documents of a sidecar need no id that ends them; of a file without one the tokenizer's end is taken, else asked for.
+# A sidecar's documents need no end id; for files without one the tokenizer's is used, else it has to be set.
 eval_of chats/export --document-mask true
 expect_done
 masked=$(grep -oE ' loss=[^ ]+' out.txt)

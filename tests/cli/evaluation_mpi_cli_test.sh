@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# What an evaluation counts: the same sequences on any ranks, the targets of the run, the tails of files; a mean over no
-# target and a loss that is not finite are no numbers; the best checkpoint is chosen among losses over the same targets.
+# Sums of an evaluation: the same sequences on any ranks, the targets of the run, the tails of files; a mean over no target and a
+# loss that is not finite are no numbers; the best checkpoint is chosen among losses over the same targets.
 # timeout: 400
 source "$TRIREME_SOURCE/tests/cli/small_run.sh"
 

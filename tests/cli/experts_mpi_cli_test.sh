@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# Training with experts divided over ranks: the losses of a run without that, its checkpoints and exports, what is
-# refused, counts that cannot be, and ranks that die, stop or withhold an exchange, beside tensor and context ranks, too.
+# Training with experts divided over ranks: the losses of a run without that, its checkpoints and exports, unsupported settings,
+# invalid counts, and ranks that die, stop or withhold an exchange, also combined with tensor and context ranks.
 # timeout: 400
 source "$TRIREME_SOURCE/tests/cli/small_run.sh"
 
@@ -56,7 +56,7 @@ json_check 'assert [r["step"] for r in rows if "loss" in r] == list(range(1, 10)
 mv exported weights
 rm -r out
 
-# What it does not do yet.
+# Not implemented yet.
 refused() {
   job 2 train run.toml "${divided[@]}" "${@:2}"
   expect_end 2 "$1"

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# Ranks that throw, die, stop or compute nonsense: the job ends within seconds and says why, or goes on alike everywhere.
+# Ranks that throw, die, stop or compute nonsense: the job ends within seconds with the reason, or all ranks continue alike.
 # timeout: 900
 source "$TRIREME_SOURCE/tests/cli/small_run.sh"
 
@@ -39,8 +39,8 @@ for segment in $left; do [[ ! -e $segment ]] || fail "$segment is still there"; 
 rm -r out
 
 # A stopped rank is named with the operation that waits for it: over shared memory and MPI, with and without lane threads.
-# With them the other ranks wait in the compute lane, whose watchdog must not speak first. 8 s are more than a busy machine
-# keeps a rank from its step, and half of it from its report. Two jobs wait at the same time.
+# With them the other ranks wait in the compute lane, whose watchdog must not report first. 8 s are more than a busy machine keeps
+# a rank from its step, and half of it from its report. Two jobs wait at the same time.
 fault step.begin:stop:1:2
 for lanes in false true; do
   for backend in auto mpi; do
@@ -59,7 +59,7 @@ for lanes in false true; do
     for rank in 0 2 3; do
       json_check 'assert any(o["finished_seconds_ago"] is None and o["task"] for o in rows[0]["operations"]), rows[0]' out/hang-rank$rank.json
     done
-    # One rank lists the reports of all, and nobody looks for a single one: see docs/scale.md.
+    # One rank lists the reports of all, and no rank looks for a single one: see docs/scale.md.
     reports=$(sed '0,/^create .*hang-rank/d' calls-$backend.txt)
     (($(grep -c "^list $backend\$" <<<"$reports") == 1)) || fail "the reports of a hang are listed by several ranks: $reports"
     # A rank that writes its own looks at that name twice.
@@ -85,8 +85,8 @@ expect_end 7 "Hang: " "waited 8 s for the others to" "(saving a checkpoint, step
 fault train.begin:stop:0
 beside at-start 4 train run.toml --set comm.timeout_seconds=8
 
-# A slow rank fails nothing and is named; every rank's times are left behind. slowly POINT RANK TIMES: 50 ms each, so that it
-# shows beside steps that other work on this machine makes long.
+# A slow rank fails nothing and is named; every rank's times are recorded. slowly POINT RANK TIMES: 50 ms each, enough to be
+# visible when other work on this machine makes steps long.
 slowly() {
   local faults
   faults=$(printf "$1:slow:$2,%.0s" $(seq "$3"))
@@ -178,8 +178,8 @@ job 2 train run.toml
 expect_end 5 'rank 1 works as dp rank 0 instead of 1'
 expect_no_output
 
-# A signal while the ranks start waits until the run can answer it: it saves after its first step. Without checkpoints there
-# is nothing to save.
+# A signal while the ranks start stays pending until the run can handle it: it saves after its first step. Without checkpoints
+# there is nothing to save.
 fault train.begin:usr1:0
 job 4 train run.toml --set checkpoint.at_end=true
 ((status == 75)) || fail "a signal at the start: exit code $status"

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# What a new user does first: a run file by `init`, a trial by `train --try`, the report at the end, completion and
-# manual pages.
+# First steps of a new user: a run file by `init`, a trial by `train --try`, the report at the end, completion and manual
+# pages.
 # timeout: 300
 source "$TRIREME_SOURCE/tests/cli/small_run.sh"
 
-# init: what it writes passes plan and train, says why beside each key, and is never written over.
+# init: its file passes plan and train, has a reason for each key, and is never overwritten.
 split -l 20 -d text.txt part.
 program tokenize --tokenizer bytes --validation 0.1 -o data.bin part.*
 expect_done
@@ -206,7 +206,7 @@ expect_done
 grep -q ': 1 microbatch of 8 on each of 2 dp ranks' out.txt || fail 'one microbatch is not one'
 program generate saved/checkpoints/step-00000001 --prompt ship
 expect_end 4 'step-00000001: no such checkpoint; in saved/checkpoints there are step-00000002'
-# Another tokenizer than the model's: said, as it may be meant.
+# Another tokenizer than the model's: a warning, as it may be intended.
 sed 's/^vocab_size = .*/vocab_size = 300/' run.toml >wide.toml
 program train wide.toml --set train.steps=1 --set run.output=wide --set run.export=end
 expect_done
@@ -215,7 +215,7 @@ program generate wide/export --prompt ship --tokens 2 --tokenizer hf:few.json
 expect_done
 grep -q 'hf:few.json has 5 ids instead of 257, but wide/export was trained with bytes: leave --tokenizer out' err.txt || fail 'another tokenizer is taken without a word'
 
-# What takes tokens says what to do with text.
+# Commands that need tokens print how to tokenize text.
 program train run.toml --set data.train=text.txt --set train.steps=1
 expect_end 3 'text.txt holds no tokens: it is plain text; tokenize it first: trireme tokenize --tokenizer TOKENIZER -o text.bin text.txt'
 expect_no_output

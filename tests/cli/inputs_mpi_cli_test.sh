@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# What a user or a file can say gets an answer: extreme values, files that are none, limits on the size of files, a signal
-# before the training.
+# Every input of a user or a file is handled: extreme values, files of other kinds, limits on the size of files, a signal before
+# the training.
 # timeout: 400
 # processors: 1
 source "$TRIREME_SOURCE/tests/cli/small_run.sh"
@@ -9,7 +9,7 @@ source "$TRIREME_SOURCE/tests/support/processes.sh"
 export OMPI_MCA_odls_base_sigkill_timeout=0
 
 listing() { find . -mindepth 1 -maxdepth 1 ! -name out.txt ! -name err.txt ! -name out ! -name err ! -name before | sort; }
-nothing_new() {  # nothing_new: no file was created beside those of `before`
+nothing_new() {  # nothing_new: no file was created in addition to those of `before`
   listing | diff before - || fail "left behind by: $last"
 }
 
@@ -176,7 +176,7 @@ rm -rf out page ck ex x.bin* y.bin* hard soft read.html victim before verified.t
 rm -rf out
 touch out.txt err.txt
 listing >before
-limited() {  # limited KIB ARGUMENTS: trireme with files of at most KIB; what it says goes through pipes
+limited() {  # limited KIB ARGUMENTS: trireme with files of at most KIB; its output goes through pipes
   last="$*"
   local kib=$1
   shift

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# Where memory goes, as a person sees it: the metrics and the end of the run name the op of each peak, and a run whose
-# memory ends says what fills it, in which op, and what to change.
+# Memory reports for users: the metrics and the end of the run name the op of each peak, and a run without enough memory prints
+# the largest categories, the op, and settings to change.
 # timeout: 300
 source "$TRIREME_SOURCE/tests/cli/small_run.sh"
 
@@ -27,8 +27,8 @@ assert all(e["args"]["optimizer"] == 0 for e in events if e["name"] == "device m
 ' out/trace-rank0.json
 rm -r out
 
-# The copy that a save is written from: `plan` says what the metrics count, to the digits that tables have. None where
-# the only save is the last one.
+# The copy for asynchronous saves: `plan` equals the metrics, to the digits of its tables. None if the only save is the last
+# one.
 copy() {  # copy [--set ...]: bytes that the plan has in host memory besides what the run holds all the time
   "$TRIREME" plan run.toml --ranks 3 --show memory --set checkpoint.at_end=true "$@" |
     sed -n 's/^in host memory: other  *\([0-9.]* [KMG]*i*B\) .*/\1/p'

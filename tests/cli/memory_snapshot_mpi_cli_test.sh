@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# memory-rankN.pickle: Python's own reader opens it, its events lead to what lives at its end, and that is what the
-# metrics say.
+# memory-rankN.pickle: Python's reader opens it, its events lead to the allocations at its end, and these equal the
+# metrics.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/small_run.sh"
 

@@ -46,7 +46,7 @@ refused 2 "bad.toml:1" "not valid TOML" -- bad.toml
 head -c 4096 /dev/urandom >bad.toml
 refused 2 "bad.toml" -- bad.toml
 
-# What plan and train find in a run file is the same; --set takes one value, and leaves the run file alone.
+# plan and train find the same mistakes in a run file; --set takes one value, and leaves the run file unchanged.
 for command in "train run.toml" "plan run.toml --ranks 2"; do
   # shellcheck disable=SC2086  # words
   program $command --set 'data.train=tokens*.bin'
@@ -61,7 +61,7 @@ job 2 generate nowhere --prompt x
 expect_end 4 'nowhere: holds no weights'
 ! grep -q MPI_ABORT err.txt || fail 'MPI_ABORT ends what all ranks of generate know'
 
-# Fault 19: the ranks do not fit, said at once.
+# Fault 19: the ranks do not fit; reported at once.
 job 3 train run.toml
 expect_end 2 "3 ranks" "batch.global"
 expect_soon

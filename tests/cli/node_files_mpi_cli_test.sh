@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# Two ranks in working directories of their own, as nodes with disks of their own: files that differ are refused before
-# anything is written, output directories are those of rank 0, a directory that a rank does not see ends the start.
+# Two ranks in separate working directories, like nodes with local disks: different files are rejected before anything is written,
+# output directories are those of rank 0, a directory that a rank does not see ends the start.
 # timeout: 300
 source "$TRIREME_SOURCE/tests/cli/small_run.sh"
 
@@ -95,7 +95,7 @@ expect_end 2 'The ranks do not agree on the tokens of questions.jsonl'
 rm B/weights/tokenizer*
 mv B/other/* B/weights
 
-# A file system that another rank does not see: a mount of its own in the place of the directory.
+# A file system that another rank does not see: a private mount on the directory.
 mkdir -p "$work/shared"
 if unshare -m true 2>/dev/null; then
   rm -r A/out
@@ -105,6 +105,6 @@ if unshare -m true 2>/dev/null; then
   expect_end 8 'rank 1 on ' "checkpoint.directory $work/shared/out/checkpoints is not the one that rank 0 writes to"
   [[ -z $(find shared -name '.node-check*') ]] || fail "a file of the check is left"
 else
-  not_tried "a rank with a mount namespace of its own"
+  not_tried "a rank with a separate mount namespace"
 fi
 echo passed

@@ -68,7 +68,7 @@ rm -r out
 same 2 --set pipeline.schedule=zbv
 rm -r out
 
-# What it does not do yet.
+# Not implemented yet.
 refused() {
   job 2 train run.toml "${pipeline[@]}" "${@:2}"
   expect_end 2 "$1"
@@ -138,7 +138,7 @@ for fault in pipeline.send:nan:0:2 pipeline.take:stop:1:2; do
 done
 rm -r out
 
-# A signal at one pipeline rank saves on all of them and asks for a requeue; the restart continues.
+# A signal at one pipeline rank saves on all of them and requests a requeue; the restart continues.
 export TRIREME_FAULT=step.begin:usr1:1:2
 job 2 train run.toml "${pipeline[@]}" --set pipeline.schedule=zbv --set checkpoint.at_end=true
 ((status == 75)) || fail "a signal at one pipeline rank: exit code $status, expected 75"

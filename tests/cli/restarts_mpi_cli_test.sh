@@ -10,7 +10,7 @@ job 2 train run.toml
 expect_done
 long_saves=$(sed -n 's/^saved .*, \([0-9.]*\) s in the background.*/\1/p' out.txt | awk '$1 >= 1' | wc -l)  # on a busy disk
 (($(grep -c 'still in progress' err.txt) <= long_saves)) || fail 'a warning of waits that nobody notices'
-# Finished: that is said, and what to do about it. run.toml is that of the steps in metrics.jsonl, which plan --compare reads.
+# Finished: reported with a remedy. run.toml is that of the steps in metrics.jsonl, which plan --compare reads.
 cp out/run.toml trained.toml
 job 2 train run.toml --set batch.micro=1
 expect_done
@@ -46,22 +46,22 @@ rm tokens.bin.meta  # a sidecar refuses tokens of another size
 truncate -s -2 tokens.bin
 refused train.eval_every=0 'data.train[0]: saved' 'now'
 mv kept.bin tokens.bin
-# Changed and allowed: said.
+# Changes that are allowed are reported.
 cp -r out kept
 for setting in optimizer.lr=0.001 precision.compute=bf16 batch.global=8 mesh.replicate=2; do
   job 2 train run.toml --set train.steps=7 --set "$setting"
   expect_done
-  grep -Eq "settings changed since the checkpoint: .*${setting%%=*}: saved .*, now \"?${setting#*=}" err.txt || fail "$setting is not said"
+  grep -Eq "settings changed since the checkpoint: .*${setting%%=*}: saved .*, now \"?${setting#*=}" err.txt || fail "$setting is not reported"
   rm -rf out
   cp -r kept out
 done
 
-# run.overwrite begins anew where a run is finished, or is of another run file; one that was stopped on the way goes on.
+# run.overwrite starts over if a run is finished, or is of another run file; an interrupted one resumes.
 again=(--set run.overwrite=true --set checkpoint.keep=9)
 for steps in 6 8; do
   job 2 train run.toml "${again[@]}" --set train.steps=$steps
   expect_done
-  grep -q 'run.overwrite = true: starting over' err.txt || fail "overwrite of a run of 6 steps by one of $steps: nothing is said"
+  grep -q 'run.overwrite = true: starting over' err.txt || fail "overwrite of a run of 6 steps by one of $steps: no message"
   json_check "assert [r['step'] for r in rows] == list(range(1, $steps + 1)) and rows[0]['restart_count'] == 0, rows" out/metrics.jsonl
   grep -q "^steps = $steps " out/run.toml || fail 'an accepted start does not write run.toml'
 done
@@ -75,7 +75,7 @@ grep -q "step $stopped\$" err.txt || fail 'a run that was stopped begins anew wh
 json_check 'assert [r["step"] for r in rows] == list(range(1, len(rows) + 1))' out/metrics.jsonl
 rm -rf out && cp -r kept out
 
-# The run file that is given may be the one that a run left behind: it stays as it is.
+# A run's own run.toml can be the input: it stays unchanged.
 cp out/run.toml given.toml
 cp -r out kept-out
 job 2 train out/run.toml --set train.steps=7
@@ -105,7 +105,7 @@ TRIREME_FAULT=${slow%,} job 2 train run.toml --set run.output=waits --set checkp
 expect_done
 [[ $(grep -c 'the save of step 2 is still in progress: training waits' err.txt) == 1 ]] || fail 'a wait for a save without a word'
 
-# A save under way is nobody else's: who looks on sees what is committed.
+# A save in progress stays untouched: other commands see the committed checkpoints.
 # shellcheck disable=SC2086  # several options in one variable
 TRIREME_FAULT=ckpt.manifest:stop:0:3 $MPIEXEC $MPIEXEC_FLAGS -n 2 "$TRIREME" train run.toml --set run.output=stands \
   --set train.steps=100000 --set comm.timeout_seconds=600 >first.txt 2>&1 &
@@ -156,7 +156,7 @@ if command -v cc >/dev/null; then
   launch $MPIEXEC $MPIEXEC_FLAGS -n 2 env LD_PRELOAD="$work/hdf5.so" "$TRIREME" train run.toml --set run.output=other-hdf5
   expect_end 5 'HDF5 1.99.7' 'built with'
   [[ ! -s other-hdf5/metrics.jsonl ]] || fail 'it computed before it looked'
-  # Also a run that only reads, and the commands, before HDF5 is asked for anything else.
+  # Also in a run that only reads, and in the commands, before any other call of HDF5.
   launch env LD_PRELOAD="$work/hdf5.so" "$TRIREME" train run.toml --set run.output=other-hdf5 --set checkpoint.every=0 --set checkpoint.at_end=false \
     --set checkpoint.resume=stands/checkpoints/step-00000002
   expect_end 5 'HDF5 1.99.7' 'built with'

@@ -13,7 +13,7 @@
 namespace trireme::cli {
 namespace {
 
-/// What is said on this command line, which cannot be parsed.
+/// Error message for this command line, which cannot be parsed.
 std::string message(std::vector<std::string> words) {
   CLI::App app{"", "trireme"};
   describe_program(app, "");

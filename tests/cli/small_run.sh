@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# Sourced by the tests here: a directory of its own with text, tokens and a run file of a model that trains in a second,
-# and what is said about how a job ended. Environment: TRIREME, MPIEXEC, MPIEXEC_FLAGS.
+# Sourced by the tests here: makes a directory with text, tokens and a run file of a model that trains in a second, and defines
+# functions that run jobs and check their ends. Environment: TRIREME, MPIEXEC, MPIEXEC_FLAGS.
 # shellcheck shell=bash
 
 work=$(mktemp -d "${TMPDIR:-/tmp}/trireme-cli-test.XXXXXX")
@@ -54,7 +54,7 @@ fail() {
   exit 1
 }
 
-# program ARGUMENTS: runs trireme alone; status, seconds, out.txt and err.txt say how it went.
+# program ARGUMENTS: runs trireme alone; sets status, seconds, out.txt and err.txt.
 program() { launch "$TRIREME" "$@"; }
 
 # job RANKS ARGUMENTS: the same under mpirun.
@@ -74,8 +74,8 @@ launch() {
   seconds=$((SECONDS - begin))
 }
 
-# beside NAME RANKS ARGUMENTS...: a job in the background, for those that mostly wait; its run.output is NAME. ended NAME: waits for it;
-# then everything is as after `job`: status, seconds, out.txt, err.txt and out. counted: what the program is started by ("env ...").
+# beside NAME RANKS ARGUMENTS...: starts a job in the background, for those that mostly wait; its run.output is NAME. ended NAME: waits
+# for it and sets the same as `job`: status, seconds, out.txt, err.txt and out. counted: a prefix of the program's command ("env ...").
 counted=
 declare -A job_of began_at
 beside() {
@@ -98,7 +98,7 @@ ended() {
   [[ ! -e $1 ]] || mv "$1" out
 }
 
-# expect_soon: it ended by itself, long before a watchdog (comm.timeout_seconds) would have ended it.
+# expect_soon: it ended long before a watchdog (comm.timeout_seconds) would have ended it.
 expect_soon() { ((seconds < 60)) || fail "it took $seconds s: $last"; }
 
 expect_done() { ((status == 0)) || fail "exit code $status of: $last"; }
@@ -110,7 +110,7 @@ expect_end() {
   ((status == code)) || fail "exit code $status, expected $code, of: $last"
   ours=$(grep -cE '^(\[rank [0-9]+ |trireme: error: )' err.txt || true)
   ((ours == 1)) || fail "$ours messages of ours, expected 1, of: $last"
-  # Of several lines, up to the launcher's or those of other ranks, which may arrive behind it.
+  # A message of several lines, up to the launcher's or those of other ranks, which may arrive after it.
   ours=$(awk '/^(\[rank [0-9]+ |trireme: error: )/ { on = 1 } /^(-----|[0-9][0-9][0-9][0-9]-)/ { on = 0 } on' err.txt)
   local text
   for text in "$@"; do [[ $ours == *"$text"* ]] || fail "no \"$text\" in the message of: $last"; done

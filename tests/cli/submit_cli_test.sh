@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# trireme submit: one job script that needs no other file, from the run file's mesh and a node's GPUs; without Slurm it says where the
-# script is; init prints the command where the ranks exceed one machine.
+# trireme submit: one self-contained job script, from the run file's mesh and a node's GPUs; without Slurm it prints the script's
+# path; init prints the command if the ranks exceed one machine.
 # timeout: 60
 work=$(mktemp -d "${TMPDIR:-/tmp}/trireme-submit-test.XXXXXX")
 source "$TRIREME_SOURCE/tests/support/skips.sh"
@@ -35,7 +35,7 @@ submit() {  # submit CODE ARGUMENTS...
   ((status == code)) || fail "exit code $status, expected $code: submit $*"
 }
 has() { grep -qxF -- "$1" out || fail "no line: $1"; }
-says() { grep -qF -- "$1" err || fail "not said: $1"; }
+says() { grep -qF -- "$1" err || fail "not printed: $1"; }
 
 # The node's GPUs: of --gpus-per-node, of a machine file, of the default one.
 submit 0 run.toml --nodes 4 --gpus-per-node 4 --account mine --partition gpu --time 02:00:00 --option=--gres=gpu:4 --dry-run
@@ -48,7 +48,7 @@ submit 0 run.toml --nodes 2 --machine h100 --dry-run
 has '#SBATCH --ntasks-per-node=8'
 submit 0 run.toml --nodes 2 --dry-run
 has '#SBATCH --gpus-per-node=8'
-# CPUs: of the run file, or asked for.
+# CPUs: from the run file, or by --set.
 submit 0 run.toml --nodes 2 --set device.type=cpu --dry-run
 has '#SBATCH --ntasks-per-node=2'
 has 'train --set device.type=cpu'
@@ -67,7 +67,7 @@ says 'put it into the run file'
 # shellcheck disable=SC2016
 submit 2 run.toml --nodes 2 --account 'a b' --dry-run
 
-# Without Slurm the script is there, and is named; it may be replaced, nobody else's may.
+# Without Slurm the script is written, and its path printed; it may be replaced, other files may not.
 PATH=/usr/bin/nowhere submit 5 run.toml --nodes 2
 says 'The job script is run.sbatch: run `sbatch run.sbatch`'
 PATH=/usr/bin/nowhere submit 5 run.toml --nodes 1

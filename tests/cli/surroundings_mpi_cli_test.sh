@@ -30,8 +30,8 @@ done
 mkdir removed
 launch bash -c "cd removed && rmdir ../removed && exec '$TRIREME' train '$work/run.toml'"
 expect_end 5 'the working directory cannot be read'
-# A directory that cannot be written: as home it does not matter, else it is refused. The kernel treats root like anybody else
-# once it has no right to overrule permissions.
+# A directory that cannot be written: ignored as home, rejected otherwise. Root, too, is subject to permissions once it lacks the
+# capability to override them.
 mkdir read-only && chmod 500 read-only
 obeying=()
 # shellcheck disable=SC2054  # lists of capabilities
@@ -54,7 +54,7 @@ else
 fi
 (export TMPDIR=$work/nowhere && program train run.toml --set run.overwrite=true && expect_done)
 
-# Closed streams: nothing of what is said ends up in files.
+# Closed streams: no output ends up in files.
 rm -rf out
 status=0
 "$TRIREME" train run.toml <&- >&- 2>&- || status=$?
@@ -62,7 +62,7 @@ status=0
 json_check 'assert len(rows) == 6' out/metrics.jsonl
 (($(grep -c . out/run.toml) > 50)) && ! grep -q "^step=" out/run.toml || fail "run.toml was written into"
 
-# A reader that goes away, and a full disk, are told and outlived.
+# A reader that goes away, and a full disk, are reported, and the run continues.
 rm -rf out
 mkfifo reader
 # The training stops until the reader is gone.

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# TensorBoard's events of a run that is killed and goes on: every number of metrics.jsonl, each step once; read by a few
-# lines of Python, and by TensorBoard itself where python3 has it. The training is the same, bit for bit.
+# TensorBoard's events of a run that is killed and resumes: every number of metrics.jsonl, each step once; read by a few lines of
+# Python, and by TensorBoard itself if python3 has it. The training is the same, bit for bit.
 # timeout: 200
 source "$TRIREME_SOURCE/tests/cli/small_run.sh"
 
@@ -150,13 +150,13 @@ PYTHON
 python3 curves.py >read.txt || fail 'the curves'
 cat read.txt
 
-# Begun anew: nothing of the run before.
+# Started over: no events of the previous run.
 job 2 "${with_events[@]}" --set run.overwrite=true --set checkpoint.resume=none --set train.steps=2
 expect_done
 events=(out/tensorboard/*)
 ((${#events[@]} == 1)) || fail "${#events[@]} event files of a run that began anew"
 
-# Where they cannot be written: said before the first step, with what to do.
+# An unwritable path: an error before the first step, with a remedy.
 rm -rf out
 mkdir out
 touch out/tensorboard

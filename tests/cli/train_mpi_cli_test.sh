@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# What a run leaves behind: a lower loss, metrics with every key, traces, the effective run file, an export that
-# generates; and the same run again gives the same bits.
+# Results of a run: a lower loss, metrics with every key, traces, the effective run file, an export that generates; and the same
+# run again gives the same bits.
 # timeout: 300
 source "$TRIREME_SOURCE/tests/cli/small_run.sh"
 
@@ -9,7 +9,7 @@ common=(--set train.steps=24 --set run.export=end --set "data.validation=[\"toke
         --set train.eval_steps=2 --set metrics.trace_steps=[3,4])
 job 4 train run.toml "${common[@]}"
 expect_done
-! grep -E 'products|spare core' out.txt err.txt || fail "lines that nobody can act on"
+! grep -E 'products|spare core' out.txt err.txt || fail "lines without a remedy"
 [[ ! -s err.txt ]] || fail "something on standard error"
 for text in "Trireme " "parameters.sharded" "threads " "24 steps are .* epochs" "saves    no checkpoints" "step=24 loss=.* memory=.* steps=24 time=.* left=0:00:00" "step=8 eval_loss=" "exported out/export" "^trained 24 steps in .*: loss .* to .*, validation .* tokens/s$" "^  trireme generate out/export --prompt" "^  trireme report out$"; do
   grep -q "$text" out.txt || fail "no $text on standard output"
@@ -86,7 +86,7 @@ PYTHON
 program report nowhere
 expect_end 2 'nowhere: holds no metrics.jsonl; give the run.output of a run'
 
-# The effective run file says everything, and is a run file.
+# The effective run file has every setting, and is a run file.
 grep -q "^steps = 24 " out/run.toml || fail "the effective run file lacks what --set gave"
 program plan out/run.toml --ranks 4
 expect_done
@@ -115,7 +115,7 @@ job 2 generate out/export --prompt x --tokens 20
 expect_done
 cmp -s alone.txt out.txt || fail "two ranks that share each layer write another text than one"
 
-# An earlier run is not written over, and nothing of it is touched.
+# An earlier run is not overwritten, and its files stay unchanged.
 cp out/metrics.jsonl first.jsonl
 job 4 train run.toml "${common[@]}"
 expect_end 4 "run.overwrite = true" "out"

@@ -31,7 +31,7 @@ program report out -o report.html
 expect_done
 grep -q 'validation, other' report.html || fail 'the report has no curve of the set'
 
-# Then the loss rises: the best checkpoint stays beside the newest.
+# Then the loss rises: the best checkpoint is kept in addition to the newest.
 [[ $(readlink out/checkpoints/best) == step-00000008 ]] || fail "best is $(readlink out/checkpoints/best), not step 8"
 job 2 train run.toml "${sets[@]}" --set train.steps=20 --set optimizer.lr=0.7
 expect_done
@@ -63,8 +63,8 @@ for model in out/checkpoints/best best_export; do
       # shellcheck disable=SC2086  # nothing, or an option
       job $ranks generate $model --prompt "the ship has" --prompt "oars and wind" --tokens 60 $cache
       expect_done
-      mv out.txt "said.$ranks$cache.txt"
-      cmp "said.1.txt" "said.$ranks$cache.txt" || fail "another text of $model on $ranks ranks ${cache:-with the cache}"
+      mv out.txt "printed.$ranks$cache.txt"
+      cmp "printed.1.txt" "printed.$ranks$cache.txt" || fail "another text of $model on $ranks ranks ${cache:-with the cache}"
     done
   done
 done

@@ -32,7 +32,7 @@ expect_done
 same_directory third again
 program import again -o imported
 expect_end 4 'exists already'
-# Two imports to one place: while one is at work (here: stopped), the other is refused and touches nothing of it.
+# Two imports to one path: during the first one (here: stopped), the second is rejected and leaves its files unchanged.
 TRIREME_FAULT=ckpt.sync:stop:0 "$TRIREME" import again -o twice >out.txt 2>err.txt &
 pid=$!
 last='import again -o twice'
@@ -66,7 +66,7 @@ for model in again $checkpoint imported; do
   program generate "$model" --prompt 'the ship' --tokens 12
   expect_done
   [[ ! -e text ]] && cp out.txt text
-  cmp out.txt text || fail "$model says something else"
+  cmp out.txt text || fail "$model generates another text"
 done
 # A model that ends its texts with several tokens, as chat models do: here a blank, too.
 cp -r again chat
@@ -144,7 +144,7 @@ expect_end 4 'bare: holds no tokenizer and names none' '--tokenizer bytes'
 program generate bare --prompt 'the ship' --tokens 12 --tokenizer bytes
 expect_done
 cmp out.txt text || fail 'the tokenizer that is given says something else'
-# What a tokenizer puts before every document stands before the prompt, too.
+# Tokens that a tokenizer adds before every document also precede the prompt.
 python3 - <<'PYTHON'
 import json, os
 for name, single in ("begins", [{"SpecialToken": {"id": "<|endoftext|>", "type_id": 0}}]), ("plain", []):
@@ -167,7 +167,7 @@ logits_of bare.logits hf:plain 'the ship'
 ! grep -q 'was trained with' err.txt || fail 'a warning of a tokenizer that gives the same ids'
 cmp begun written || fail 'the prompt does not begin as a document does'
 ! cmp -s begun bare.logits || fail 'the mark of the beginning changes nothing'
-# An export says what begins and ends a document.
+# An export records the tokens that begin and end a document.
 for name in begins plain; do
   program train run.toml --set data.tokenizer=hf:$name --set data.check_tokenizer=false --set run.output=of-$name --set run.export=end --set train.steps=1
   expect_done

@@ -19,7 +19,7 @@ program --version
 grep -q '^trireme 0\.' out.txt && grep -qE '^MPI (Open MPI|MPICH)' out.txt || fail "no versions"
 program --help
 for word in train plan tokenize generate evaluate report doctor "Exit codes:" "mpirun -n 4"; do
-  grep -q -- "$word" out.txt || fail "--help does not say $word"
+  grep -q -- "$word" out.txt || fail "--help lacks $word"
 done
 for command in train plan tokenize generate evaluate report doctor; do
   program $command --help
@@ -94,7 +94,7 @@ program plan run.toml --ranks 4 --machine h100 --search -o other.toml
 expect_end 2 'other.toml exists and is left as it is'
 cmp other.toml before.toml || fail 'a search wrote over an edited file'
 
-# No candidate, none that fits, and the run file as the best are told apart; without a file the command fails.
+# No candidate, none that fits, and the run file as the best are distinguished; without a file the command fails.
 program plan run.toml --ranks 64 --machine h100 --search -o none.toml --set batch.global=4 --set mesh.pipeline=4 \
   --set mesh.tensor=4 --set mesh.replicate=2 --set model.layers=4 --set model.heads=4 --set model.kv_heads=4 \
   --set pipeline.schedule=gpipe --set batch.micro=1
@@ -208,7 +208,7 @@ status=0
 "$TRIREME" plan run.toml --ranks 4 >/dev/full 2>err.txt || status=$?
 ((status == 8)) || fail "plan > /dev/full ended with $status"
 
-# Every key of the effective run file is in `train --help`, on a line of its own.
+# Every key of the effective run file is in `train --help`, on a separate line.
 program train --help
 cat out.txt >help.txt
 awk -F'[][ =]+' '/^\[/ { section = $2 } /^[a-z]/ { print section "." $1 }' "$TRIREME_SOURCE/inputs/quickstart.toml" >keys.txt

@@ -12,7 +12,7 @@
 namespace trireme::comm {
 namespace {
 
-// What two ranks that both hold `value` sum over a bf16 wire: twice the rounded value, which is exact.
+// Half the sum of two equal values over a bf16 wire: twice the rounded value, which is exact.
 float half_of_bf16_sum(float value) {
   Collectives two(std::make_unique<RecordingTransport>(0, 2), "shard", "shard/reduce", {});
   const float whole[] = {value, value};

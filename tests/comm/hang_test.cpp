@@ -65,9 +65,9 @@ Ending run_job(const std::string& job, int ranks, const std::string& directory =
   return ending;
 }
 
-/// More than a busy machine keeps a rank from its work: before the one that stops, and from its report.
+/// Longer than delays on a busy machine, before the rank that stops, and before its report.
 constexpr double timeout_seconds = 6;
-/// Where nothing but a hang takes long.
+/// Upper bound where only a hang takes long.
 constexpr double soon_seconds = 60;
 
 std::string dump_path(const std::string& directory, int rank) {

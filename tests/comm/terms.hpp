@@ -36,7 +36,7 @@ inline float rounded_to_bf16(float value) {
   return std::bit_cast<float>(up ? below + 0x10000U : below);
 }
 
-/// The sum of all ranks' terms in rank order, as the contract says.
+/// The sum of all ranks' terms in rank order, as the contract requires.
 inline float ordered_sum(int ranks, std::int64_t i, DType wire) {
   const auto sent = [&](int rank) {
     return wire == DType::bf16 && ranks > 1 ? rounded_to_bf16(term(rank, i)) : term(rank, i);

@@ -45,7 +45,7 @@ inline std::string write_tokens(const std::string& path, const std::vector<std::
   return path;
 }
 
-/// `count` tokens that tell their file and position: first + i, below 50,000.
+/// `count` tokens that identify their file and position: first + i, below 50,000.
 inline std::vector<std::int32_t> counting(std::int32_t first, std::int64_t count) {
   std::vector<std::int32_t> tokens;
   for (std::int64_t i = 0; i < count; ++i) tokens.push_back(static_cast<std::int32_t>((first + i) % 50000));

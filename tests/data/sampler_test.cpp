@@ -152,7 +152,7 @@ TEST(Sampler, FindsAPositionOfAMixWithoutWalkingThere) {
   }
 }
 
-// Where a light source is about to be taken, 4096 samples do not tell where a walk began.
+// Just before a draw from a source of low weight, 4096 samples do not determine where a walk began.
 TEST(Sampler, WalksFurtherWhereWalksHaveNotMetYet) {
   std::vector<Source> sources;
   for (std::uint64_t i = 0; i < 12; ++i) sources.push_back({.samples = 10, .weight = std::exp(-14 * uniform_at(0, i))});

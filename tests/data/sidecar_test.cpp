@@ -110,7 +110,7 @@ TEST(Sidecar, OfBothPartsWhereDocumentsAreSetAside) {
   EXPECT_EQ(text_bytes, 40 * 41 / 2);
 }
 
-/// Where each of the first `count` tokens' documents begins.
+/// Document begin of each of the first `count` tokens.
 Ids begins_of(const TokenFile& file, std::int64_t first, std::int64_t count) {
   Ids begins(static_cast<std::size_t>(count));
   file.read_document_begins(first, begins);

@@ -51,7 +51,7 @@ inline std::string train_unigram(const TemporaryDirectory& dir) {
   return train_spm(dir, "--model_type=unigram --vocab_size=120");
 }
 
-/// As Llama's: byte-pair encoding with bytes for what is unknown, every blank and line end kept.
+/// A model like Llama's: byte-pair encoding with byte fallback, every blank and line end kept.
 inline std::string train_llama_like(const TemporaryDirectory& dir) {
   return train_spm(dir,
                    "--model_type=bpe --vocab_size=400 --byte_fallback=true --normalization_rule_name=identity "

@@ -40,7 +40,7 @@ std::string zstd(const std::string& bytes) {
   return out;
 }
 
-/// What a raw or Megatron file of byte tokens holds, with a bar for the end of a document.
+/// Text of a raw or Megatron file of byte tokens, with a bar for the end of a document.
 std::string text_of(const std::string& path) {
   const TokenFile file(path, config::TokenFormat::automatic, 257);
   std::vector<std::int32_t> tokens(static_cast<std::size_t>(file.tokens()));
@@ -160,7 +160,7 @@ TEST_F(TextInput, TakesWhatDecompressorsTake) {
     expect_parts(refusal(gzip("text") + behind), {"bytes behind the end of its gzip data", "zcat FILE"});
 }
 
-/// A frame that asks for 2 GiB is 24 KB long.
+/// A frame of 24 KB can request a window of 2 GiB.
 TEST_F(TextInput, RefusesWindowsThatTakeMoreMemoryThanZstdGives) {
   const auto compressed = [](int window_log, const std::string& text) {
     ZSTD_CCtx* const context = ZSTD_createCCtx();
@@ -181,7 +181,7 @@ TEST_F(TextInput, RefusesWindowsThatTakeMoreMemoryThanZstdGives) {
   tokenize({dir_ / "in.zst"});
   EXPECT_EQ(text_of(out_), "text|");
   std::string wide = compressed(27, "text");
-  wide[5] = static_cast<char>((31 - 10) << 3);  // the window descriptor, behind magic and frame header: 2 GiB
+  wide[5] = static_cast<char>((31 - 10) << 3);  // the window descriptor, after magic and frame header: 2 GiB
   expect_parts(refusal(wide), {"a window above 128 MiB", "zstd -dc --long=31 FILE"});
 }
 

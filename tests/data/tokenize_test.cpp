@@ -128,7 +128,7 @@ TEST(Tokenize, RefusesToReplaceItsInputAndToRunWithoutOne) {
   EXPECT_EQ(test::file_bytes(dir / "a.txt"), "ab\n");
 }
 
-/// What tokenizing one file of these bytes says; empty when it is taken.
+/// Error message of tokenizing one file of these bytes; empty when it succeeds.
 std::string refusal_of(const std::string& bytes) {
   const TemporaryDirectory dir;
   test::write_file(dir / "in", bytes);

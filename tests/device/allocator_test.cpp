@@ -35,11 +35,11 @@ class Allocator : public testing::Test {
     set_cache_limit(Bytes{0});
   }
 
-  /// What is charged on top of what was when the test began.
+  /// Bytes charged since the beginning of the test.
   [[nodiscard]] Bytes charged(Category category, Space space = Space::device) const {
     return memory_use()[space].current[category] - before_[space].current[category];
   }
-  /// What is reserved on top of what was when the test began.
+  /// Bytes reserved since the beginning of the test.
   [[nodiscard]] std::int64_t reserved() const { return (memory_use().reserved - before_.reserved).value; }
 
   MemoryUse before_;

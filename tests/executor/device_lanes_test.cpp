@@ -26,7 +26,7 @@ namespace {
 
 constexpr auto simulated = c10::DeviceType::PrivateUse1;
 
-/// Of every stream, how much of it has happened.
+/// Completed work of every stream.
 using Clock = std::map<c10::StreamId, int>;
 
 void join(Clock& clock, const Clock& other) {

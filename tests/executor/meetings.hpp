@@ -18,7 +18,7 @@
 /// Proofs that a lane can go on while another one is kept waiting: nothing is timed.
 namespace trireme::executor::test {
 
-/// Which ops have begun, over all lanes; lanes can wait for one another here.
+/// Records the begun ops of all lanes; lanes can wait for one another here.
 class Begun {
  public:
   void mark(int op, std::int64_t step) {
@@ -57,8 +57,8 @@ inline Spans spans_of(Steps& steps, int count) {
   return spans;
 }
 
-/// Runs `count` steps in which lanes wait for each other as told, and expects that nobody waits in vain. If the
-/// timeline is recorded, it has to show what was waited for beginning before the end of what waited.
+/// Runs `count` steps in which lanes wait for each other according to `setup`, and expects no wait to time out. A
+/// recorded timeline has to show that awaited spans begin before the end of the waiting ones.
 inline void expect_meetings(const mpi::Communicator& world, int count, Setup setup,
                             const std::function<std::vector<Rendezvous>(const Steps&)>& meetings_of) {
   Begun begun;

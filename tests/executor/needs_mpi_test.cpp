@@ -26,7 +26,7 @@ using schedule::Reason;
 
 constexpr int count = 4;
 
-/// Which lane dawdles before every one of its ops.
+/// The lane that sleeps before every one of its ops.
 using Slow = std::optional<Lane>;
 constexpr Slow slow_lanes[] = {std::nullopt, Lane::compute, Lane::gather, Lane::reduce};
 
@@ -121,7 +121,7 @@ TEST_F(Needs, OfEveryKindChangeTheResultWhenTheyAreMissing) {
   const auto expect_seen = [&](const std::string& what, const std::function<bool(const Need&)>& gone) {
     const std::vector<Need> kept = without(gone);
     EXPECT_LT(kept.size(), all.size()) << what;
-    // Where a busy machine makes the other lanes slow too, one has to be slower.
+    // On a busy machine, whose other lanes are slow too, a longer sleep is needed.
     const bool seen = std::ranges::any_of(std::array{1, 10, 50}, [&](int milliseconds) {
       return std::ranges::any_of(slow_lanes, [&](Slow slow) {
         return curve(config::SyncPolicy::immediate, true, slow, kept, milliseconds) != expected;

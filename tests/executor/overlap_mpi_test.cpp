@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What runs under what. Nothing is timed: a lane that must be able to go on is proved to go on by making another one
-// wait for it.
+// Overlap of lanes, without timing: a lane that must not block is tested by making another one wait for its
+// progress.
 //
 // ranks: 2
 #include <gtest/gtest.h>

@@ -65,7 +65,7 @@ class Steps {
     take_tokens(0);
   }
 
-  /// Those of the steps that follow: others for each `seed`.
+  /// Sets the tokens of the following steps, different for each `seed`.
   void take_tokens(int seed) {
     for (std::size_t m = 0; m < microbatches_.size(); ++m)
       microbatches_[m] = microbatch(

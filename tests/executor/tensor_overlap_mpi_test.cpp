@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the tensor axis exchanges runs under the compute that does not need it: weight gradients are computed while
-// input gradients are summed, and a branch's input is gathered again while its input's gradient is computed.
+// Overlap of exchanges on the tensor axis with independent compute: weight gradients are computed while input gradients
+// are summed, and a branch's input is gathered again while its input's gradient is computed.
 //
 // ranks: 2
 #include <gtest/gtest.h>

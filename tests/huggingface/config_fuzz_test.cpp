@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Broken and half-right config.json of every family: refused with the key, or read as what was written; never a crash.
+// Damaged and inconsistent config.json of every family: refused with the key, or read as written; never a crash.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -53,7 +53,7 @@ class Mutator {
   std::size_t one_of(std::size_t count) { return random_() % count; }
 
  private:
-  /// A table of RoPE, or of one type of layer in it, where there is one.
+  /// A table of RoPE, or of one type of layer in it, if there is one.
   json& inner(json& table) {
     std::vector<json*> tables;
     for (auto& [key, value] : table.items())
@@ -75,7 +75,7 @@ class Mutator {
   std::mt19937 random_;
 };
 
-/// What a text is read as; nothing when it is refused, in words.
+/// The model of a text; nothing when it is refused with a message.
 std::optional<config::Model> read(const std::string& text) {
   try {
     return parse_hf_config(text, "config.json").model;

@@ -186,7 +186,7 @@ TEST(HfConfig, RefusesAllMistakesAtOnce) {
                {"dir/config.json", "Mamba2ForCausalLM", "hidden_act = \"gelu\"", "vocab_size = -1",
                 "hidden_size = \"big\"", "intermediate_size is missing", "num_hidden_layers is missing",
                 "num_attention_heads is missing", "rms_norm_eps = 0", "tie_word_embeddings = 1"});
-  // What llama has under other names is no mistake of another family's file.
+  // Keys that llama has under other names are no mistake in another family's file.
   const std::string other = refusal("mamba2");
   expect_parts(other, {"dir/config.json", "model_type = \"mamba2\""});
   EXPECT_EQ(other.find("missing"), std::string::npos) << other;

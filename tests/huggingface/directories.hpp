@@ -35,7 +35,7 @@ struct RawTensor {
   std::vector<float> values;
 };
 
-/// The parameters of `model` with a value of their own in every element.
+/// The parameters of `model` with a distinct value in every element.
 inline std::vector<RawTensor> tensors_of(const model::Model& model, const std::string& dtype = "F32") {
   std::vector<RawTensor> tensors;
   float value = -3;

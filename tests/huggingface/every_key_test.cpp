@@ -41,7 +41,7 @@ json changed(const json& value) {
   return {};
 }
 
-/// What a config.json is: everything that can be read in it; or, refused, the message.
+/// Result of reading a config.json: all of its settings or, if refused, the message.
 struct Outcome {
   std::string text, message;
   bool warns = false;
@@ -61,7 +61,7 @@ Outcome read(const json& config) {
   }
 }
 
-/// What names the key in a message, or the member of the run file that it stands for.
+/// Whether a message has the key, or the corresponding member of the run file.
 bool names(const std::string& message, const std::string& path) {
   std::string key = path.substr(path.find_last_of('/') + 1);
   if (key == "use_sliding_window") key = "sliding_window";  // there are layers that have one, or none

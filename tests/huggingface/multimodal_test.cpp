@@ -149,7 +149,7 @@ TEST(Multimodal, WhatIsNotUnderstoodIsRefusedByItsKey) {
             (Keys{"text_config.draughts = 2", "chess = 3"}));
 }
 
-/// A LLaVA directory whose text part is `small_model`, its tensors named by `named`, and pictures' beside them.
+/// A LLaVA directory whose text part is `small_model`, its tensors named by `named`, and tensors of a vision tower.
 void put_llava(const std::string& path, bool tied, std::string (*named)(const std::string&),
                const std::vector<RawTensor>& more = {}, const std::string& outer = "") {
   std::vector<RawTensor> tensors = tensors_of(small_model(tied));

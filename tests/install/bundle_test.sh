@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# The archive of jobs/bundle.sh stands alone: unpacked elsewhere it runs in an empty environment with its own libraries, and is
-# refused with exit code 5 where the system is too old. tests/bundle.sh tries it in a root of its own.
+# The archive of jobs/bundle.sh is self-contained: unpacked elsewhere it runs in an empty environment with its own
+# libraries, and is refused with exit code 5 if the system is too old. tests/bundle.sh tries it in a separate root.
 # Environment: BUILD (a finished build), TRIREME_SOURCE.
 command -v patchelf >/dev/null || { echo "skipped: patchelf was not found (jobs/setup.sh --lint installs it)"; exit 77; }
 work=$(mktemp -d "${TMPDIR:-/tmp}/trireme-bundle-test.XXXXXX")
@@ -21,7 +21,7 @@ plain=(env -i PATH=/usr/bin:/bin)
 grep -q '^trireme 0.1.0 ' version.txt || fail "the version" version.txt
 "${plain[@]}" "$root/bin/trireme" plan "$root/share/trireme/inputs/quickstart.toml" --ranks 4 >plan.txt 2>&1 || fail "plan" plan.txt
 "${plain[@]}" "$root/bin/trireme" models >models.txt 2>&1 || fail "the full program" models.txt
-# Every library of the full program comes from the archive or from what the site has to provide.
+# Every library of the full program comes from the archive or is required from the site.
 ldd "$root/libexec/trireme/trireme" >libraries.txt
 ! grep 'not found' libraries.txt || fail "a library is missing" libraries.txt
 for library in libtorch_cpu libc10 libgomp libhdf5 libfmt libspdlog libsentencepiece libpcre2 libxxhash; do

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash
 #
-# Sourced by scripts that try something on a bare Debian 12, with their arguments: a root of its minimal packages in a new folder in
-# $1 (default: /var/tmp), with this machine's network and nobody's settings, removed at the end. $root is that root, $work
-# a folder beside it. Needs root and a Debian mirror (the machine's own). Exit code 77: what it needs is not here.
+# Sourced, with their arguments, by scripts that run on a bare Debian 12: creates a root of its minimal packages in a new folder in
+# $1 (default: /var/tmp), with this machine's network, without user settings, removed at the end. $root is that root, $work its
+# parent. Needs root and a Debian mirror (the machine's own). Exit code 77: a requirement is missing.
 
 this=$(basename "$0" .sh)
 say() { printf '\n%s: %s\n' "$this" "$*"; }
@@ -12,7 +12,7 @@ cannot() { printf 'skipped: %s\n' "$*" >&2; exit 77; }
 
 ((EUID == 0)) || cannot "needs root, for debootstrap and chroot"
 command -v apt-get >/dev/null || cannot "there is no apt-get whose mirror could be used"
-# Mounts of its own, which end with it.
+# Private mounts, which end with the script.
 if [[ ${DEBIAN_ROOT_MOUNTS:-} != own ]]; then
   DEBIAN_ROOT_MOUNTS=own exec unshare --mount --propagation private -- "$0" "$@" || cannot "the kernel refuses mount namespaces"
 fi
@@ -37,7 +37,7 @@ if ! command -v debootstrap >/dev/null; then  # it is a script: unpacked, it run
   debootstrap=$work/debootstrap/usr/sbin/debootstrap
 fi
 "$debootstrap" --variant=minbase bookworm "$root" "$mirror" >"$work/debootstrap.log" 2>&1 || { tail -n 20 "$work/debootstrap.log"; fail "debootstrap"; }
-# Nobody keeps this root: dpkg need not wait for the disk after every file, which takes most of the time beside other work.
+# This root is temporary: dpkg need not sync every file, which takes most of the time under load.
 echo force-unsafe-io >"$root/etc/dpkg/dpkg.cfg.d/unsafe-io"
 # The network as this machine reaches it: names, proxies, certificates and pip's index; no settings of a user.
 cp /etc/resolv.conf /etc/hosts "$root/etc/"

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# The install tree stands alone: the program runs from it in an empty environment, and somebody else's project builds
-# against it with find_package(Trireme). A site's own libraries are found before the cache.
+# The install tree is self-contained: the program runs from it in an empty environment, and an external project builds
+# against it with find_package(Trireme). A site's libraries have precedence over the cache.
 # Environment: BUILD (a finished build), TRIREME_SOURCE, MPIEXEC, MPIEXEC_FLAGS.
 work=$(mktemp -d "${TMPDIR:-/tmp}/trireme-install-test.XXXXXX")
 trap 'rm -rf "$work"' EXIT
@@ -29,7 +29,7 @@ quietly build.log cmake --build build
 build/values_only || fail "the values-only program"
 # shellcheck disable=SC2086
 $MPIEXEC $MPIEXEC_FLAGS -n 2 build/consumer >said.txt || fail "the consumer does not run" said.txt
-(($(grep -c '^trireme 0.1.0, mesh .*, 1 nodes$' said.txt) == 2)) || fail "what the consumer says" said.txt
+(($(grep -c '^trireme 0.1.0, mesh .*, 1 nodes$' said.txt) == 2)) || fail "output of the consumer" said.txt
 
 # A site's libtorch and Kokkos, given in the two ways that modules and Spack do.
 cache_of() { sed -n "s/^$1:[A-Z]*=//p" "$BUILD/CMakeCache.txt"; }

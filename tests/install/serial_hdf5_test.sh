@@ -11,7 +11,7 @@ mkdir -p "$work/hdf5/include" "$work/hdf5/lib"
 cp "$HDF5_INCLUDE"/*.h "$work/hdf5/include"
 sed -i 's/^#define H5_HAVE_PARALLEL.*//' "$work"/hdf5/include/H5pubconf*.h
 ln -s "$HDF5_LIBRARY" "$work/hdf5/lib/libhdf5.so"
-# What this build was configured with, but for its HDF5.
+# Configuration of this build, except for its HDF5.
 sed -nE '/HDF5|^BUILD_TESTING/!s/^([A-Za-z0-9_.+-]+):(BOOL|STRING|PATH|FILEPATH)=(.*)$/set(\1 [[\3]] CACHE \2 "")/p' \
   "$BUILD/CMakeCache.txt" >"$work/as_it_is.cmake"
 cmake -S "$TRIREME_SOURCE" -B "$work/build" -G Ninja -C "$work/as_it_is.cmake" -DHDF5_ROOT="$work/hdf5" -DHDF5_C_COMPILER_EXECUTABLE=NO \

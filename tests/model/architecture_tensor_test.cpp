@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What tensor parallelism makes of the layers of each family.
+// Layers of each family under tensor parallelism.
 #include <gtest/gtest.h>
 
 #include "model/small_architecture.hpp"
@@ -9,7 +9,7 @@
 namespace trireme::model::architecture_tensor_test {
 namespace {
 
-/// What one rank of two holds of a small model.
+/// One of two tensor ranks' part of a small model.
 Model half_of(const Architecture& a, bool sequence_parallel) {
   return build(small(a), {.rank = 0, .ranks = 2, .sequence_parallel = sequence_parallel});
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What an exception that nobody expected says, and with which exit code.
+// Message and exit code of an unexpected exception.
 #include "trireme/mpi/abort.hpp"
 
 #include <gtest/gtest.h>

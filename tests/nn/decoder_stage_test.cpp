@@ -20,7 +20,7 @@ using model::StageKind;
 using test::relative_error;
 using ByRole = std::map<Role, at::Tensor>;
 
-/// A decoder and what stands beside it.
+/// A decoder and its surroundings.
 struct Case {
   const char* name;
   model::Decoder decoder;
@@ -105,7 +105,7 @@ at::Tensor linear(const at::Tensor& x, const ByRole& p, Role weight, Role bias) 
   return p.contains(bias) ? y + p.at(bias) : y;
 }
 
-/// x where there is no norm of this role.
+/// x if there is no norm of this role.
 at::Tensor normed(const at::Tensor& x, const ByRole& p, Role role, const model::Sizes& s) {
   if (!p.contains(role)) return x;
   const at::Tensor weight = s.decoder.norm == plus_one ? p.at(role) + 1 : p.at(role);
@@ -158,7 +158,7 @@ at::Tensor mlp(const at::Tensor& x, const ByRole& p, const model::Sizes& s) {
          s.decoder.residual_scale * normed(linear(inner, p, Role::down, Role::down_bias), p, Role::mlp_post_norm, s);
 }
 
-/// What a stage adds to its input, and its gradients but for what passes by it.
+/// A stage's contribution to its input, and its gradients without the residual path.
 struct Values {
   at::Tensor added, d_x;
   std::vector<at::Tensor> grads;
@@ -237,7 +237,7 @@ void compare(const Case& c, StageKind kind, model::Sizes sizes, DType compute, b
     for (std::size_t j = 0; j < before.tensors.size(); ++j)
       EXPECT_EQ(relative_error(rebuilt.tensors[j], before.tensors[j]), 0.0);
   }
-  Saved all;  // what is kept beside it changes nothing
+  Saved all;  // additionally saved tensors change nothing
   const at::Tensor same = stage->forward(x, f.parameters, m, Mode::train_keep_all, all).hidden;
   EXPECT_EQ(relative_error(same, y), 0.0);
   const Result again = stage->backward(d_y, f.parameters, f.grads, m, std::move(all));

@@ -46,12 +46,12 @@ struct Input {
   model::Sizes sizes;
   at::ScalarType type;
   Mode mode;
-  bool counted;  ///< what each expert got in forward is told to backward
+  bool counted;  ///< forward's rows per expert are passed to backward
   test::Flat f = test::flat(StageKind::moe, sizes, type, true);
   Microbatch m = test::microbatch(2, 21, sizes.vocab);
   at::Tensor x = at::randn({42, sizes.hidden}).to(type), d_y = at::randn({42, sizes.hidden}).to(type), choice{};
 
-  /// In bf16 rounding of what the router reads would choose: both are given the host's choice.
+  /// In bf16, rounding of the router's input would change the choice: both use the host's choice.
   void choose() {
     m.balance_scale = 0.1;
     m.router_z_scale = 0.003;

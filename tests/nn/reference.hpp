@@ -130,7 +130,7 @@ inline at::Tensor fill(model::Role role, const std::vector<std::int64_t>& shape)
   return (role == q || role == k || role == qkv ? 0.5 : 0.15) * at::randn(shape);
 }
 
-/// Gradients start as NaN where they are to be overwritten, and as 1 where they accumulate.
+/// Gradients start as NaN if they are to be overwritten, and as 1 if they accumulate.
 inline Flat flat(model::StageKind kind, const model::Sizes& sizes, at::ScalarType type, bool accumulate) {
   const std::vector<model::Role> roles = model::roles_of(kind, sizes.decoder);
   const auto shapes = shapes_of(kind, sizes);

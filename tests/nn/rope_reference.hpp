@@ -20,7 +20,7 @@
 /// RoPE written a second time, from its papers and Hugging Face's modeling_rope_utils.py, in fp64.
 namespace trireme::test {
 
-/// Of a head, what turns.
+/// Rotated elements of a head.
 inline std::int64_t turning(const model::Sizes& s) {
   return s.head_dim * static_cast<std::int64_t>(100 * s.decoder.rotary_part) / 100;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What Gemma and Granite multiply the embedding by, and do to the logits, in fp64 under autograd.
+// Scaling of the embedding and the logits in Gemma and Granite, in fp64 under autograd.
 #include <ATen/ops/tanh.h>
 #include <gtest/gtest.h>
 

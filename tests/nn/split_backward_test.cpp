@@ -26,7 +26,7 @@ std::vector<model::Sizes> mixtures() {
   return {test::expert_sizes(), deepseek, qwen};
 }
 
-/// A decoder of each make: norms before, behind and around branches, of queries and keys, with biases; GPT-2's.
+/// A decoder of each make: norms before, after and around branches, of queries and keys, with biases; GPT-2's.
 std::vector<model::Sizes> decoders() {
   std::vector<model::Sizes> all{test::odd_sizes(), test::gpt2_sizes()};
   for (const model::Decoder& decoder : std::initializer_list<model::Decoder>{

@@ -24,7 +24,7 @@ model::Sizes llama(std::int64_t head_dim) {
   return s;
 }
 
-/// What a stage gave, on the host.
+/// Outputs of a stage, on the host.
 struct Output {
   at::Tensor y, d_x;
   Tensors grads;

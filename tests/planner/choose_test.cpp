@@ -85,7 +85,7 @@ std::vector<std::pair<config::Sync, double>> predicted_policies(config::RunConfi
   return out;
 }
 
-/// On a link without latency a reduction beside every microbatch can be hidden, and the one at the end cannot.
+/// On a link without latency a reduction per microbatch can be hidden, and the one at the end cannot.
 TEST_F(ChooseSync, TakesTheFastestAndNotTheLeastTraffic) {
   int more_traffic = 0;
   for (const double bandwidth : {0.05, 0.5, 2.0, 20.0}) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// docs/parallelism.md says what Llama 3 8B, 70B and 405B need and reach on 8 to 16,384 H100, and with which axes: every
-// row is planned here.
+// Plans every row of the table in docs/parallelism.md: memory and speed of Llama 3 8B, 70B and 405B on 8 to 16,384
+// H100, with their axes.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -27,7 +27,7 @@ namespace {
 const std::string document = TRIREME_SOURCE_DIR "/docs/parallelism.md";
 constexpr std::string_view head = "| model | GPUs | `--set` | GiB a rank | MFU | bubble |";
 
-/// A row of the document: what is planned, and what it says of that.
+/// A row of the document: the planned run, and the documented results.
 struct Row {
   std::string model, gpus, settings, gib, mfu, bubble;
 
@@ -72,7 +72,7 @@ std::vector<Row> rows_of(const std::string& text) {
   return rows;
 }
 
-/// The same row with what is planned.
+/// The same row with the planned results.
 Row planned(Row row, const Machine& machine) {
   std::string name = row.model;
   std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return std::tolower(c); });

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What is planned of a GPU's memory beside parameters, gradients and activations.
+// Planned GPU memory in addition to parameters, gradients and activations.
 #include <gtest/gtest.h>
 
 #include "small_llama.hpp"

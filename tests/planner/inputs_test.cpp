@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The run files of inputs/ for stated machines: the first lines of each say what the planner predicts, and it fits.
+// The run files of inputs/ for stated machines: the first lines of each have the planner's predictions, and it fits.
 // TRIREME_UPDATE_GOLDENS=1 writes the predictions anew.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -26,7 +26,7 @@
 namespace trireme::planner {
 namespace {
 
-/// What the first lines of a run file say.
+/// First lines of a run file.
 struct Stated {
   std::string path, text, machine;
   std::vector<int> ranks;

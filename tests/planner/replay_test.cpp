@@ -102,7 +102,7 @@ TEST(ReplayTraffic, OfContextRanksThatExchangeHeadsEqualsTheFormula) {
           2 * divided.tokens * (2 * 16 + 2 * 8) * sizes.head_dim / tensor * 2 / context * (context - 1);
       EXPECT_EQ(traffic.at("context"), (std::map<std::string, Moved>{{"all_to_all", {{calls * bytes}, 4 * calls}}}));
       if (tensor > 1) continue;
-      // Attention's output once more, by heads and by tokens, in each layer.
+      // A second copy of attention's output, by heads and by tokens, in each layer.
       const std::int64_t twice = model.sizes.layers * divided.tokens * 16 * sizes.head_dim * 2;
       EXPECT_EQ((replay_memory(step, model, layout, divided).activations.value - twice) * context,
                 undivided.activations.value);

@@ -47,7 +47,7 @@ steps = 10
 
 constexpr std::int64_t most_ops = 20000;  ///< of a list that is planned in this test
 
-/// What `trireme plan` and `train` ask of the planner before a run.
+/// Planner calls of `trireme plan` and `train` before a run.
 void plan(config::RunConfig config, int ranks) {
   const config::Resolved mesh = config::resolve(config, ranks);
   if (mesh.accumulation * (config.model.layers + 2) * mesh.pipeline > most_ops) return;

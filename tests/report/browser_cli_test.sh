@@ -6,7 +6,7 @@
 # timeout: 120
 source "$TRIREME_SOURCE/tests/cli/small_run.sh"
 
-# A run with everything that the page shows: validation, a traced step, a restart, a second run beside it.
+# A run with every part of the page: validation, a traced step, a restart, a second run.
 "$TRIREME" tokenize --tokenizer bytes -o validation.bin text.txt >/dev/null
 program train run.toml --set train.steps=12 --set train.eval_every=3 --set data.validation=validation.bin --set checkpoint.every=4 \
   --set 'metrics.trace_steps=[3]'
@@ -115,7 +115,7 @@ assert f"<td>{loss:.5g}</td>" in dom, "last loss"
 print(compared, "points")
 sys.exit(compared < 15)
 PY
-# same_numbers PREFIX: of the pages, or of what a browser made of them.
+# same_numbers PREFIX: of the pages, or of the text that a browser rendered from them.
 same_numbers() {
   python3 numbers.py out/metrics.jsonl "$1one.html" 0 >out.txt 2>err.txt || fail "$1: the numbers of one run"
   python3 numbers.py out/metrics.jsonl "$1two.html" 0 >out.txt 2>err.txt || fail "$1: the numbers of the first of two runs"
@@ -146,15 +146,15 @@ opened() {
     --enable-logging=stderr --window-size=1500,2300 --log-net-log="$work/net.json" "$@" "file://$work/$page" 2>log.txt ||
     fail "$browser ends with $?: $(tail -n 3 log.txt)"
 }
-# What pages, not the browser itself, asked the network for.
+# Network requests of the pages, excluding the browser's.
 requests() { grep -oE '"url":"https?://[^"/]*' net.json | grep -vE '\.(google|googleapis|gvt1)\.com' | sort -u; }
 
 for page in one.html two.html; do
   opened "$page" --dump-dom >"dom-$page"
   ! grep CONSOLE log.txt || fail "$page has errors"
-  [[ -z $(requests) ]] || fail "$page asks for $(requests)"
+  [[ -z $(requests) ]] || fail "$page requests $(requests)"
 done
-# What would be seen of a page that does ask and err.
+# The same checks on a page with requests and errors.
 sed 's|<meta http-equiv[^>]*>|<img src="http://127.0.0.1:9/x.png"><script>nowhere()</script>|' one.html >bad.html
 opened bad.html --dump-dom >/dev/null
 grep -q CONSOLE log.txt || fail 'an error of a page is not seen'

@@ -27,7 +27,7 @@ constexpr const char* metrics =
     "\n"
     R"({"step":4,"los)";
 
-/// Of each point its two numbers.
+/// The two numbers of each point.
 std::vector<std::pair<double, double>> numbers(const RunRecord& run, const std::string& key) {
   std::vector<std::pair<double, double>> list;
   for (const Point& point : run.series.at(key)) list.emplace_back(point.x, point.y);

@@ -13,9 +13,9 @@
 
 namespace trireme::schedule::testing {
 
-/// `verify` refuses `sound` with any op of `lane` left out, doubled, or moved behind the next forward, recompute or
-/// backward (other than of weights alone), or before the one that it stands behind. Returns how many ops of the lane
-/// there are.
+/// `verify` rejects `sound` with any op of `lane` left out, doubled, or moved
+/// after the next forward, recompute or backward (other than of weights
+/// alone), or before the preceding one. Returns the number of ops of the lane.
 inline int expect_each_exchange_needed(const Schedule& sound, const model::Model& model, Lane lane) {
   const auto reads = [](const Op& op) {
     const auto* backward = std::get_if<Backward>(&op);

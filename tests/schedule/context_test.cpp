@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What stands between stages on the context axis.
+// Exchanges between stages on the context axis.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -26,7 +26,7 @@ using testing::ops_of;
 
 using config::ContextMethod;
 
-/// Of two context ranks. By heads there are enough for two tensor ranks, too.
+/// A model divided over two context ranks. By heads there are enough for two tensor ranks, too.
 model::Model divided_llama(int tensor = 1, bool sequence_parallel = false, bool tied = false, std::int64_t layers = 2,
                            ContextMethod method = ContextMethod::gather) {
   const model::TensorPart part{

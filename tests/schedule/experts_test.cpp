@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What stands between stages where experts are divided over ranks.
+// Exchanges between stages with experts divided over ranks.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -62,7 +62,7 @@ TEST(Microbatches, WhoseForwardsAreShuffledMakeASoundStep) {
       }
 }
 
-/// What a schedule computes, as numbers that stand for expressions: of each resource which op wrote it last, from what.
+/// The values that a schedule computes, as hashes of expressions: each resource's last writer and its inputs.
 /// Gradients of one block are sums: their terms have no order.
 std::map<Resource, std::uint64_t> values(const Schedule& schedule, const model::Model& model) {
   const auto mix = [](std::uint64_t a, std::uint64_t b) {
@@ -77,7 +77,7 @@ std::map<Resource, std::uint64_t> values(const Schedule& schedule, const model::
       return (backward && std::holds_alternative<resource::GradientSlot>(r)) ||
              (reduces && std::holds_alternative<resource::GradientShard>(r));
     };
-    // Which slot a block lies in changes nothing.
+    // The slot of a block does not affect values.
     const bool computes = testing::microbatch_of(schedule.ops[i]) >= 0;
     std::uint64_t result = computes ? fnv1a(print(schedule.ops[i], model)) : schedule.ops[i].index();
     for (const Resource& read : all[i].reads)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What stands between stages on the tensor axis.
+// Exchanges between stages on the tensor axis.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -7,11 +7,11 @@
 #   tests/slurm/cluster.sh down           ends it, its jobs, and what it wrote
 #   tests/slurm/cluster.sh status         how it is
 #
-# Everything lies in $TRIREME_CLUSTER (default: /var/tmp/trireme-cluster-UID), with a munge key and ports of its own: a site's Slurm and
+# All files are in $TRIREME_CLUSTER (default: /var/tmp/trireme-cluster-UID), with a separate munge key and ports: a site's Slurm and
 # munge are never touched. Each node has its own name, /tmp and /dev/shm (PMIx and Open MPI keep files
-# there under names that two nodes, or two clusters, would share): programs and
-# files of a job must lie outside /tmp. Nodes have 4 CPUs and 2 pretended GPUs each, whatever this machine has; partitions: batch,
-# and urgent, which preempts it. Exit codes: 0 done; 77 what is missing here is said on standard error; 1 it did not start.
+# there under names that two nodes, or two clusters, would share): programs and files of a job must be outside /tmp. Nodes have 4
+# CPUs and 2 simulated GPUs each, whatever this machine has; partitions: batch, and urgent, which preempts it. Exit codes: 0 done;
+# 77 a requirement is missing (see standard error); 1 it did not start.
 set -euo pipefail
 
 readonly home=${TRIREME_CLUSTER:-/var/tmp/trireme-cluster-$(id -u)}
@@ -22,7 +22,7 @@ say() { printf 'cluster: %s\n' "$*" >&2; }
 cannot() { say "cannot start here: $*"; echo "skipped: $*" >&2; exit 77; }
 
 check_machine() {
-  ((EUID == 0)) || cannot "needs root (slurmd starts jobs for others, and nodes get a /tmp of their own)"
+  ((EUID == 0)) || cannot "needs root (slurmd starts jobs for others, and nodes get a private /tmp)"
   local program
   for program in munged mungekey slurmctld slurmd srun sbatch unshare; do
     command -v "$program" >/dev/null || cannot "$program is not installed (jobs/setup.sh --slurm installs it)"
@@ -31,7 +31,7 @@ check_machine() {
     cannot "the kernel refuses namespaces (unshare -m -u): a container without CAP_SYS_ADMIN?"
 }
 
-# Three ports that nobody listens at, as another cluster may be up, and that no outgoing connection is given meanwhile.
+# Three unused ports, in case another cluster is up, outside the range of outgoing connections.
 free_ports() {
   python3 - <<'PYTHON'
 import pathlib, random, socket
@@ -90,7 +90,7 @@ NodeName=n2 NodeHostname=$host NodeAddr=127.0.0.1 Port=$d2 CPUs=4 RealMemory=400
 PartitionName=batch Nodes=ALL Default=YES MaxTime=INFINITE State=UP OverSubscribe=YES PriorityTier=1 GraceTime=60
 PartitionName=urgent Nodes=ALL MaxTime=INFINITE State=UP PriorityTier=10 PreemptMode=OFF
 CONF
-  # GPUs that are files, so that a job may ask for some.
+  # Regular files as GPUs, so that a job can request some.
   for node in "${nodes[@]}"; do
     touch "$home/fake-$node-0" "$home/fake-$node-1"
     echo "NodeName=$node Name=gpu File=$home/fake-$node-[0-1]"
@@ -163,7 +163,7 @@ down() {
   [[ -d $home ]] || { say "is down already"; return; }
   end_daemon "$home/slurmctld.pid" slurmctld -KILL  # its state goes, too: it need not write it
   local pids tries=0
-  # Stopped tasks hear nothing but SIGKILL; a step daemon may be starting another while we look.
+  # Stopped tasks react to SIGKILL only; a step daemon may be starting another in the meantime.
   while pids=$(processes_of_nodes) && [[ -n $pids ]] && ((++tries < 40)); do
     # shellcheck disable=SC2086  # several of them
     kill -KILL $pids 2>/dev/null || true

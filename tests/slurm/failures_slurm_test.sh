@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# Ranks and nodes that die under jobs/requeue.sbatch: the job comes back by itself and ends with the losses of an unbroken run,
-# bit for bit; one that saved nothing new does not come back.
+# Ranks and nodes that die under jobs/requeue.sbatch: the job is requeued and ends with the losses of an unbroken run, bit for
+# bit; one without a new checkpoint is not requeued.
 # timeout: 1800
 source "$TRIREME_SOURCE/tests/slurm/on_cluster.sh"
 

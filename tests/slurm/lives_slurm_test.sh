@@ -18,7 +18,7 @@ ends 0
 said 'asked to save before the ranks had begun: back into the queue'
 rows runs/usual 'assert [r["step"] for r in rows] == [1, 2, 3, 4, 5, 6] and all(r["restart_count"] == 1 for r in rows)'
 
-# A program that says 75 and saved nothing new: without an end it would be put back for ever. The directory of checkpoints comes
+# A program that exits with 75 without a new save must not be requeued for ever. The directory of checkpoints comes
 # from the run file, from a setting, or from CHECKPOINTS.
 cat >idle <<'SH2'
 #!/bin/sh

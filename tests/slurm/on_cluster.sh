@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash
 #
-# Sourced by the tests here: a cluster of their own, a directory that its nodes see with a run file of a tiny model, and what
-# users do with jobs: submit, wait, look. Environment: TRIREME, TRIREME_SOURCE.
+# Sourced by the tests in this folder: starts a cluster, makes a directory that its nodes see with a run file of a tiny model, and
+# defines what users do with jobs: submit, wait, look. Environment: TRIREME, TRIREME_SOURCE.
 
-[[ $TRIREME != /tmp/* ]] || { echo "skipped: the nodes have a /tmp of their own and cannot see $TRIREME"; exit 77; }
+[[ $TRIREME != /tmp/* ]] || { echo "skipped: the nodes have a private /tmp and cannot see $TRIREME"; exit 77; }
 work=$(mktemp -d /var/tmp/trireme-slurm-test.XXXXXX)
 export TRIREME_CLUSTER=$work/cluster
 end_of_test() { "$TRIREME_SOURCE/tests/slurm/cluster.sh" down 2>/dev/null; rm -rf "$work"; }
@@ -78,10 +78,10 @@ submit() {
   id=$(env "${variables[@]}" sbatch --parsable "${size[@]}" "$@" "$TRIREME_SOURCE/jobs/$script") || fail "sbatch $script"
 }
 
-# Whether the job's last start died inside MPI_Init, of Debian 12's Open MPI 4.1.4 under its PMIx and Slurm: a rank that still
-# waits in MPI_Init's first fence is sent a message by one that has left the second, and Open MPI's TCP transport calls a handler
-# that is not there yet. Seen in one of some 400 starts of a program of MPI_Init and MPI_Finalize alone; the core dump says so.
-# The signs: a call of address 0, without a caller that can be told, before any rank of ours has said a word.
+# Whether the job's last start died inside MPI_Init, because of a race in Debian 12's Open MPI 4.1.4 under its PMIx and Slurm: a
+# rank still in MPI_Init's first fence receives a message from one that has left the second, and Open MPI's TCP transport calls a
+# handler that is not installed yet. Seen in one of some 400 starts of a program with MPI_Init and MPI_Finalize only, and
+# confirmed by the core dump. Signs: a call of address 0, with an unknown caller, before any rank of ours has written a line.
 died_in_mpi_init() {
   local start
   start=$(tac "$id.out" 2>/dev/null | sed '/^job [0-9]*: [0-9]* ranks on /q')
@@ -96,7 +96,7 @@ again_if_it_died_in_mpi_init() {
   submit "${submitted[@]}"
 }
 
-# of FIELD: what Slurm says of the job, such as JobState.
+# of FIELD: a field of scontrol's output for the job, such as JobState.
 of() { scontrol --oneliner show job "$id" | tr ' ' '\n' | sed -n "s/^$1=//p" | head -n 1; }
 
 # until SECONDS WHAT COMMAND...: waits until the command succeeds.
@@ -129,13 +129,13 @@ ends() {
   [[ $(of ExitCode) == "$code:0" ]] || fail "job $id ended with $(of JobState), ExitCode $(of ExitCode), expected $code"
 }
 
-# gives_up CODE [SECONDS]: the program itself ends the job with CODE. MPICH tells Slurm so over PMI2, whose srun kills the ranks and
-# says 137 of whatever code.
+# gives_up CODE [SECONDS]: the program itself ends the job with CODE. MPICH reports that to Slurm over PMI2, whose srun kills the
+# ranks and exits with 137 for any code.
 killed_by_srun=no
 [[ $("$TRIREME" --version) != *MPICH* ]] || killed_by_srun=yes
 gives_up() { if [[ $killed_by_srun == yes ]]; then ends 137 "${@:2}"; else ends "$@"; fi; }
 
-said() { grep -qE -- "$1" "$id.out" || fail "job $id did not say: $1"; }
+said() { grep -qE -- "$1" "$id.out" || fail "job $id did not print: $1"; }
 trains_beyond() { [[ -s $1/metrics.jsonl ]] && (($(wc -l <"$1/metrics.jsonl") > $2)); }
 holds_checkpoint() { compgen -G "$1/step-*/COMMIT" >/dev/null; }
 

@@ -26,7 +26,7 @@ stand_in scontrol <<'SH'
 #!/bin/sh
 [ "$1" != requeue ] || { echo "requeue $2" >>calls; exit; }
 asked=$4
-# A task of an array by itself; the id of the array, which is its last task's too, is answered with all tasks.
+# A single task of an array; for the id of the array, which is its last task's too, scontrol returns all tasks.
 for task in 0 1 2; do
   state=RUNNING
   [ "$task" = 0 ] && state=COMPLETED
@@ -47,7 +47,7 @@ stand_in sleep <<'SH'
 SH
 printf '[run]\noutput = "out"\n' >run.toml
 
-# life [VARIABLE=value...] CODE CALLS TEXT: a life of the job ends with CODE, after CALLS of srun and scontrol, and says TEXT.
+# life [VARIABLE=value...] CODE CALLS TEXT: a life of the job ends with CODE, after CALLS of srun and scontrol, and prints TEXT.
 life() {
   local variables=() status=0
   while [[ $1 == *=* ]]; do variables+=("$1"); shift; done
@@ -58,7 +58,7 @@ life() {
     bash -c "export JOB_SHELL=\$\$; source $TRIREME_SOURCE/jobs/launch.sh && train" >out.txt 2>err.txt || status=$?
   ((status == $1)) || fail "exit code $status, expected $1"
   [[ $(paste -sd ' ' calls) == "$2" ]] || fail "called: $(paste -sd ' ' calls), expected: $2"
-  grep -q -- "$3" err.txt || fail "not said: $3"
+  grep -q -- "$3" err.txt || fail "not printed: $3"
 }
 
 # It saved on a signal: it comes back while it brings the run further, however often it did.
@@ -129,7 +129,7 @@ exit "$STEP_ENDS"
 SH
 for code in 75 75 75 7 3 0 143; do life "STEP_ENDS=$code" REQUEUE=no "$code" step 'USR1 at'; done
 
-# A failure comes back only if its life saved something new, and only where that is asked for.
+# A failed job is requeued only if its life saved a new checkpoint, and only if requested.
 stand_in srun <<'SH'
 #!/bin/bash
 [[ $1 != --mpi=list ]] || { echo pmix; exit; }

@@ -55,7 +55,7 @@ rows runs/preempted "$same_as_usual"'
 assert rows[-1]["restart_count"] >= 1
 '
 
-# A user who cancels a job still gets a checkpoint, and sbatch of the same script goes on from it.
+# A cancelled job still saves a checkpoint, and sbatch of the same script resumes from it.
 submit $slowly "SETTINGS=run.output=runs/cancelled" cpu.sbatch
 until_true 180 "training" trains_beyond runs/cancelled 20
 scancel "$id"

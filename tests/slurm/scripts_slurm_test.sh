@@ -4,7 +4,7 @@
 # timeout: 1800
 source "$TRIREME_SOURCE/tests/slurm/on_cluster.sh"
 
-# A sweep: a task a line, comments skipped, each in a directory of its own.
+# A sweep: a task per line, comments skipped, each in a separate directory.
 cat >sweep.txt <<'TEXT'
 # learning rates
 optimizer.lr=1e-3
@@ -57,8 +57,8 @@ submit sweep.sbatch --array=9 --nodes=1
 until_true 180 "over" is_over
 [[ $(of ExitCode) == 2:0 ]] || fail "a task without a line: $(of ExitCode)"
 
-# GPU scripts are accepted by Slurm, and refused where there is no GPU or a build without CUDA, which says so and leaves
-# nothing behind. (The cluster's GPUs are made up.)
+# GPU scripts are accepted by Slurm, and rejected without a GPU or by a build without CUDA, which prints the reason and leaves no
+# files behind. (The cluster's GPUs are simulated.)
 submit one_node.sbatch --nodes=1 --gpus-per-node=2
 ends 5
 said '^trireme: error: device.type = "cuda", but (this trireme was built without CUDA|CUDA finds no GPU)'
@@ -114,11 +114,11 @@ sed 's/^micro = 2/micro = 1/' run.toml >plan.toml
 plan() { RUN=plan.toml "$TRIREME_SOURCE/jobs/plan.sh" "$@" >plan.out 2>&1; }
 for script in one_node:4 many_nodes:16 cpu:4 requeue:4 sweep:2; do
   plan "$TRIREME_SOURCE/jobs/${script%:*}.sbatch" || { cat plan.out; fail "plan.sh ${script%:*}"; }
-  grep -q " of .* ranks$" plan.out || fail "plan.sh ${script%:*} says no ranks"
+  grep -q " of .* ranks$" plan.out || fail "plan.sh ${script%:*} prints no ranks"
 done
 plan "$TRIREME_SOURCE/jobs/many_nodes.sbatch" --nodes=2 --ntasks-per-node=4 --show memory || fail "plan.sh with options"
 grep -q "^plan: plan.toml on 2 nodes of 4 ranks$" plan.out || fail "plan.sh's options: $(cat plan.out)"
 if plan nowhere.sbatch; then fail "plan.sh of no script"; fi
 
-# Nothing of a personal path is in what we ship.
+# The shipped scripts contain no personal paths.
 ! grep -nE '/home/|/work/|/root' "$TRIREME_SOURCE"/jobs/* || fail "a personal path"

@@ -157,10 +157,10 @@ TEST_F(Lock, IsTheLastWritersWhereNothingIsLocked) {
     std::ofstream(file()) << "";
     const auto begin = std::chrono::steady_clock::now();
     {
-      std::jthread other([&] {  // it found nobody either, and writes a moment later
+      std::jthread other([&] {  // it found no holder either, and writes a moment later
         while (fs::file_size(file()) == 0) std::this_thread::sleep_for(std::chrono::milliseconds(5));
         left_behind("job 13\nhost elsewhere\npid 7\nsince now\n");
-        late = std::chrono::steady_clock::now() - begin > std::chrono::milliseconds(900);  // a busy machine: once more
+        late = std::chrono::steady_clock::now() - begin > std::chrono::milliseconds(900);  // busy machine: repeated
       });
       said = refusal();
       if (said.empty()) left_behind("somebody");  // it empties the file, and the other one would wait for ever

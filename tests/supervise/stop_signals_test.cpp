@@ -63,7 +63,7 @@ TEST(StopSignals, AHangupStopsNothingUnderNohup) {
   std::signal(SIGHUP, before);
 }
 
-/// How a process of one thread ends that runs `body`, whose value is its exit code.
+/// End of a one-threaded process that runs `body`, whose value is its exit code.
 int end_of(int (*body)()) {
   const pid_t child = ::fork();
   if (child == 0) ::_exit(body());
@@ -108,7 +108,7 @@ TEST(StopSignals, ASecondTermEndsTheProcessAtOnce) {
 TEST(StopSignals, ATermThatIsDeliveredTwiceIsOneRequest) {
   using Clock = std::chrono::steady_clock;
   int status = 0;
-  for (bool late = true; late;) {  // so late on a busy machine that they count as two: once more
+  for (bool late = true; late;) {  // repeated if a busy machine delays them so that they count as two
     const Clock::time_point begin = Clock::now();
     status = end_of([] {
       const StopSignals signals;

@@ -45,8 +45,8 @@ TEST_F(WatchdogTest, WatchesTheStartBeforeTheFirstStep) {
   EXPECT_EQ(report_.get().find("Hang: the start has been in \"agreeing on the run file\" for "), 0U);
 }
 
-/// What was reported of twenty marks, 30 ms and more apart; nothing where some were so late that it may have been
-/// right.
+/// Reports for twenty marks, 30 ms and more apart; nothing
+/// if some were so late that a report may have been right.
 std::optional<bool> reported_between_marks(double timeout_seconds) {
   std::atomic<bool> reported = false;
   Watchdog watchdog({.timeout_seconds = timeout_seconds, .on_hang = [&](const std::string&) { reported = true; }},

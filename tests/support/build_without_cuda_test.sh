@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# The program of a machine without CUDA: configured with TRIREME_CUDA=OFF in a folder of its own, otherwise as this build is, so
-# that its objects come from the compiler cache. It builds, starts, and refuses GPUs.
+# The program for machines without CUDA: configured with TRIREME_CUDA=OFF in a separate folder, otherwise like this build, so that
+# its objects come from the compiler cache. It builds, starts, and rejects GPUs.
 # Environment: BUILD (a build folder), TRIREME_SOURCE.
-folder=$BUILD-without-cuda  # beside it, as jobs/build.sh tells the compiler cache
+folder=$BUILD-without-cuda  # next to this build, as set for the compiler cache in jobs/build.sh
 export CCACHE_NOHASHDIR=${CCACHE_NOHASHDIR:-1}
 [[ -n $(ccache --get-config base_dir 2>/dev/null || true) ]] || export CCACHE_BASEDIR=${BUILD%/*}
 fail() { printf 'FAILED: %s\n' "$1"; tail -n 40 "$folder.log"; exit 1; }
 
 mkdir -p "$folder"
-# What this build was configured with, but for what CUDA's files and libraries are.
+# Configuration of this build, except for files and libraries of CUDA.
 sed -nE '/CUDA|NCCL|NVCC|^BUILD_TESTING/!s/^([A-Za-z0-9_.+-]+):(BOOL|STRING|PATH|FILEPATH)=(.*)$/set(\1 [[\3]] CACHE \2 "")/p' \
   "$BUILD/CMakeCache.txt" >"$folder/as_it_is.cmake"
 [[ -s $folder/as_it_is.cmake ]] || fail "no settings in $BUILD/CMakeCache.txt"
@@ -17,5 +17,5 @@ cmake -S "$TRIREME_SOURCE" -B "$folder" -G Ninja -C "$folder/as_it_is.cmake" -DT
   fail "it cannot be configured"
 cmake --build "$folder" --parallel 2 --target trireme >"$folder.log" 2>&1 || fail "it does not build"
 "$folder/libexec/trireme/trireme" --version >"$folder.log" 2>&1 || fail "it does not start"
-grep -q '^trireme ' "$folder.log" || fail "it does not say its version"
+grep -q '^trireme ' "$folder.log" || fail "it does not print its version"
 PROGRAM=$folder/libexec/trireme/trireme source "$TRIREME_SOURCE/tests/support/without_cuda_test.sh"

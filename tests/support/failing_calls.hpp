@@ -12,8 +12,8 @@
 #include <string>
 #include <vector>
 
-/// The C library's functions that read and flush files, in place of its own: they fail as they are told, and are
-/// counted. Included by one source of a program.
+/// Wrappers of the C library's functions that read and flush files: they fail as configured, and are counted. Included
+/// by one source of a program.
 namespace trireme::test {
 
 struct FailingCalls {
@@ -27,7 +27,7 @@ inline FailingCalls failing_opens, failing_reads, failing_looks, failing_flushes
 inline std::string watched;              ///< part of a path
 inline std::vector<std::string> opened;  ///< paths with it
 
-/// Whether this call is to fail; then errno says why.
+/// Whether this call has to fail; sets errno then.
 inline bool fails(FailingCalls& failing, const std::string& path) {
   const std::scoped_lock lock(calls_mutex);
   if (failing.path.empty() || failing.times == 0 || path.find(failing.path) == std::string::npos) return false;

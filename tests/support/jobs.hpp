@@ -33,8 +33,8 @@ class TokenFiles {
   /// takes the place of the one before. Collective over the world.
   [[nodiscard]] std::vector<config::TokenSource> sources_with_silence(
       std::int64_t samples, std::int64_t seq_len, const std::function<bool(std::int64_t sample)>& silent) const;
-  /// Two files, the first of which has a mask of targets and, in `.ends` or else in a Megatron index alone, the ends of
-  /// its documents, of which no token tells.
+  /// Two files; the first has a mask of targets and, in `.ends` or in a Megatron index only, the ends of its documents,
+  /// which no token marks.
   [[nodiscard]] std::vector<config::TokenSource> sources_with_documents(bool in_sidecar) const;
   static constexpr std::int64_t silent_token = 5;
 
@@ -44,13 +44,13 @@ class TokenFiles {
   SharedDirectory directory_;
 };
 
-/// A Llama whose sizes divide by nothing, with grouped key and value heads and a head_dim of its own, in fp32.
+/// A Llama with odd sizes, grouped key and value heads and a separate head_dim, in fp32.
 [[nodiscard]] config::RunConfig odd_run(const TokenFiles& files, int steps);
 
 /// A GPT-2 whose sizes divide by little, tied, in fp32.
 [[nodiscard]] config::RunConfig gpt2_run(const TokenFiles& files, int steps);
 
-/// Of the first weights of `train_job` and `plain_curve`.
+/// Seed of the initial weights of `train_job` and `plain_curve`.
 constexpr std::uint64_t values_seed = 7;
 
 /// Values that make mistakes visible: attention far from uniform, norm weights with a spread, small embeddings.
@@ -59,7 +59,7 @@ constexpr std::uint64_t values_seed = 7;
 /// All parameters of the run's model in full, from `values`.
 [[nodiscard]] Parameters whole_parameters(const config::RunConfig& config, const store::ParameterInitializer& values);
 
-/// What a job leaves behind on this rank.
+/// Result of a job on this rank.
 struct Outcome {
   Curve curve;
   std::vector<bool> skipped;                                          ///< by step
@@ -89,7 +89,7 @@ using AfterStep = std::function<void(train::Job& job, int step)>;
 /// Adds a step to a curve.
 void append(Curve& curve, const executor::StepResult& result);
 
-/// Where two curves differ most, relative to `expected`.
+/// Largest difference of two curves, relative to `expected`.
 struct Deviation {
   double loss = 0;  ///< of the losses, z-losses among them
   double grad_norm = 0;

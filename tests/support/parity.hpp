@@ -25,8 +25,8 @@ inline int parity_steps() {
   return tries_everything() && ranks <= 4 ? 20 : 8;
 }
 
-/// Runs beside the plain program, whose curve of a problem is computed once. Prints the largest deviations at the end.
-/// `Case` has a member `problem`; problem_run(problem, files), declared beside it, is that problem's run file.
+/// Runs compared with the plain program, whose curve of a problem is computed once. Prints the largest deviations at
+/// the end. `Case` has a member `problem`; problem_run(problem, files) returns that problem's run file.
 template <class Case>
 class ParityTest : public testing::TestWithParam<Case> {
  protected:

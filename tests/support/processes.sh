@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# The processes of a job that a test has started in the background: source this. MPICH's ranks are sessions of their own,
-# so parents lead to them.
+# Finds the processes of a job that a test has started in the background; source this. MPICH's ranks are separate sessions, so
+# they are found by their parents.
 
 processes_of() {  # processes_of PID: it, and all that it and those have started
   local child
@@ -10,7 +10,7 @@ processes_of() {  # processes_of PID: it, and all that it and those have started
 }
 ranks_of() { pgrep -x trireme -P "$(processes_of "$1" | paste -sd ,)"; }  # ranks_of LAUNCHER: lowest rank first
 
-# What follows is for tests that wait for the state that they need, however long a busy machine takes, and have `fail`.
+# For tests that wait for a state, however long that takes on a busy machine; they define `fail`.
 await_stopped() {  # await_stopped LAUNCHER: until a fault has stopped one of its ranks; $stopped
   local each i
   for ((i = 0; i < 2400; ++i)); do

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# Sourced by tests that look at our files as others do. Sets `python` to an interpreter with PyTorch, numpy, h5py and
-# transformers: an environment in ${TRIREME_CACHE:-~/.cache/trireme}, the one that tests/bench uses, made at the first
-# run by pip from whatever index it is configured for. Where no index is reachable the test says so and is skipped. The
-# libraries of CUDA that PyTorch loads are those that jobs/setup.sh has put beside libtorch, where it has: else 3 GB of wheels.
+# Sourced by tests that read our files with other software. Sets `python` to an interpreter with PyTorch, numpy, h5py and
+# transformers: an environment in ${TRIREME_CACHE:-~/.cache/trireme}, shared with tests/bench, made at the first run by pip from
+# its configured index. If no index is reachable, the test prints that and is skipped. PyTorch's CUDA libraries are those that
+# jobs/setup.sh installed with libtorch, if any: else 3 GB of wheels.
 # shellcheck shell=bash
 
 readonly torch=2.11.0 h5py=3.16.0 transformers=5.23.0

@@ -121,7 +121,7 @@ void draw_family(Draw& draw, config::Model& model, const model::Architecture& fa
   if (family.turns_windows_only && !model.layer_types.empty()) model.layers = std::max<std::int64_t>(model.layers, 2);
 }
 
-/// A pipeline for some, with layers enough, and a step of as many microbatches as its schedule asks for.
+/// Draws a pipeline for some runs, with enough layers, and as many microbatches as its schedule requires.
 void draw_pipeline(Draw& draw, config::RunConfig& config, int ranks) {
   using enum config::PipelineKind;
   config.mesh.pipeline = draw.coin() ? draw.divisor_of(ranks, 4) : 1;
@@ -134,7 +134,7 @@ void draw_pipeline(Draw& draw, config::RunConfig& config, int ranks) {
   config.model.layers = std::max(config.model.layers, config.mesh.pipeline * chunks) + draw.between(0, 1);
 }
 
-/// Context ranks for some, and half of these exchange heads where there are enough.
+/// Context ranks for some, and half of these exchange heads if there are enough.
 void draw_context(Draw& draw, config::RunConfig& config, const model::Architecture& family, int ranks) {
   config.mesh.context = draw.divisor_of(ranks, 4);
   if (config.mesh.context == 1 || !draw.coin()) return;
@@ -149,7 +149,7 @@ void draw_context(Draw& draw, config::RunConfig& config, const model::Architectu
   if (model.heads % parts == 0 && kv_heads() % parts == 0) config.context.method = config::ContextMethod::heads;
 }
 
-/// Sequences of a length that can be divided: over tensor ranks, too, which have tokens of their own for experts.
+/// Makes sequence lengths divisible: by tensor ranks, too, whose tokens differ for experts.
 void fit_context(config::RunConfig& config) {
   const std::int64_t runs =
       (config.mesh.context > 1 ? 2 * config.mesh.context : 1) * (config.model.experts > 0 ? config.mesh.tensor : 1);
@@ -245,7 +245,7 @@ config::RunConfig draw_run(Draw& draw, Draw* axes, const model::Architecture& fa
   using enum config::Reduce;
   config.precision.reduce = draw.of({fp32, fp32, fp32, fp32, bf16_wire, bf16});
   config.optimizer.lr = 5e-4;
-  config.optimizer.eps = 1e-6;  // a gradient that is all rounding makes no step of its own
+  config.optimizer.eps = 1e-6;  // suppresses steps by gradients that are only rounding
   config.optimizer.clip_norm = draw.of({0.0, 1.0});
   config.lr.schedule = draw.of({config::LrSchedule::cosine, config::LrSchedule::linear, config::LrSchedule::constant});
   return config;

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# Sourced by the tests under bash that have a directory of their own in $work: removes it at the end, ends jobs that a failed test
-# has left in the background, and lets a test count as skipped (exit code 77) when a part of it could not be tried here. All
-# other parts are tried all the same.
+# Sourced by bash tests with a private directory $work: removes it at the end, ends background jobs of a failed
+# test, and lets a test count as skipped (exit code 77) when a part of it could not run here. All other parts still
+# run.
 # shellcheck shell=bash
 
 untried=0
@@ -13,7 +13,7 @@ end_of_test() {
   for job in $(jobs -p); do
     kill -TERM "$job" 2>/dev/null && kill -CONT "$job" 2>/dev/null && wait "$job" 2>/dev/null || true
   done
-  # shellcheck disable=SC2154  # $work: of whoever sources this
+  # shellcheck disable=SC2154  # $work: of the sourcing script
   for mount in $(cut -d ' ' -f 2 /proc/mounts | grep "^$work/" || true); do umount "$mount" || true; done
   rm -rf "$work"
   if ((status == 0 && untried)); then exit 77; fi

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# A program that was linked out of the no_cuda files: it needs nothing of CUDA, and says why it uses no GPU. In a build for GPUs
-# `trireme` starts it where there is no driver, and loads the libraries of CUDA where there is one.
+# A program linked from the no_cuda files: it needs no CUDA library, and reports why it uses no GPU. In a build for GPUs `trireme`
+# starts it if there is no driver, and loads the CUDA libraries if there is one.
 # Environment: PROGRAM, TRIREME_SOURCE; in a build for GPUs REASON (of no GPU) and TRIREME.
 fail() { printf 'FAILED: %s\n' "$1"; exit 1; }
 calls=$(nm -D --undefined-only "$PROGRAM" | grep -E ' (cuda|cu[A-Z]|nccl[A-Z])|c10.*cuda' || true)

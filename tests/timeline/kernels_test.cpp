@@ -10,7 +10,7 @@
 namespace trireme::timeline {
 namespace {
 
-/// What libtorch records on a CPU stands for a GPU's kernels: names and times go the same way.
+/// CPU events of libtorch's profiler replace a GPU's kernels: names and times are handled alike.
 TEST(KernelRecording, HasTimesOnTheClockOfTheLanes) {
   using std::chrono::milliseconds;
   const at::Tensor x = at::ones({96, 96});

@@ -19,7 +19,7 @@ using nlohmann::json;
 using testing::Key;
 using testing::UnorderedElementsAre;
 
-/// `files` in a directory of their own.
+/// Writes `files` into a separate directory.
 std::string write(const data::test::TemporaryDirectory& dir, const std::map<std::string, std::string>& files) {
   const std::string path = dir / "exported";
   std::filesystem::create_directory(path);

@@ -17,7 +17,7 @@ namespace {
 
 using trireme::test::TemporaryDirectory;
 
-/// A tokenizer of letters whose JSON is written with `blank` behind each comma.
+/// A tokenizer of letters whose JSON is written with `blank` after each comma.
 std::string write_letters(const TemporaryDirectory& dir, const std::string& name, const std::string& letters,
                           const std::string& blank = "", const std::string& normalizer = "null") {
   std::string vocabulary = R"("<e>":0)";
@@ -51,7 +51,7 @@ TEST(VocabularyFingerprint, ChangesWithAPieceItsIdAndWithHowTextIsEncoded) {
   EXPECT_NE(one, fingerprint_of("bytes"));
 }
 
-/// The definition of the sidecar, of bytes: each piece behind its length, then the ids of the fixed text.
+/// The definition of the sidecar, of bytes: each piece after its length, then the ids of the fixed text.
 TEST(VocabularyFingerprint, BeginsWithThePiecesBehindTheirLengths) {
   const auto bytes = make_tokenizer("bytes");
   EXPECT_EQ(bytes->piece('a'), "a");

@@ -29,7 +29,7 @@ using testing::HasSubstr;
 
 class Agreement : public testing::Test {
  protected:
-  /// What the ranks say with `fault` in force; ranks are shards.
+  /// Error messages of the ranks with `fault` active; ranks are shards.
   [[nodiscard]] std::string said(const std::string& fault) const {
     const mesh::Mesh mesh{.shard = world_.size()};
     fault::set_rank(world_.rank());

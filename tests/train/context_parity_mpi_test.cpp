@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Sequences divided over ranks give what one plain program gives: documents, windows and softcaps across the border,
-// learned positions, norms of queries and keys, beside sharding, replication, tensor parallelism and pipelines; and
-// every rank moves and holds what the plan says.
+// Sequences divided over ranks give the results of the plain program: documents, windows and softcaps across the
+// border, learned positions, norms of queries and keys, combined with sharding, replication, tensor parallelism and
+// pipelines. The traffic and memory of every rank are as planned.
 //
 // ranks: 2 3 4 8
 //
@@ -24,7 +24,7 @@ namespace {
 
 using device::Category;
 
-/// What is trained: changes to `odd_run`, on the same batches of 48 sequences of 24 tokens.
+/// Trained models: changes to `odd_run`, on the same batches of 48 sequences of 24 tokens.
 enum class Problem { llama, everything_else, gpt2, qwen3, gemma2, olmo3 };
 
 config::RunConfig problem_run(Problem problem, const test::TokenFiles& files) {
@@ -35,7 +35,7 @@ config::RunConfig problem_run(Problem problem, const test::TokenFiles& files) {
   if (problem == Problem::qwen3 || problem == Problem::gemma2 || problem == Problem::olmo3) {
     config.model.architecture = problem == Problem::qwen3 ? "qwen3" : problem == Problem::gemma2 ? "gemma2" : "olmo3";
     config.optimizer.lr = 5e-4;
-    config.optimizer.eps = 1e-6;  // a gradient that is all rounding makes no step of its own
+    config.optimizer.eps = 1e-6;  // suppresses steps by gradients that are only rounding
     config.model.sliding_window = problem == Problem::qwen3 ? 0 : 5;
     if (problem != Problem::qwen3) config.model.layer_types = {config::sliding_attention, config::full_attention};
   }
@@ -72,7 +72,7 @@ struct Case {
   int accumulation = 2;
   config::Sync sync{};
   config::Memory memory{};
-  bool by_heads = false;  ///< once more with context.method = heads
+  bool by_heads = false;  ///< repeats the case with context.method = heads
   JobOptions options{.lane_threads = true, .poison = true};
 };
 
@@ -168,7 +168,7 @@ std::vector<Case> by_both_methods() {
   return all;
 }
 
-/// Of the last two steps: lanes run ahead between them.
+/// Measured in the last two steps: lanes run ahead between them.
 struct Measured {
   std::vector<comm::TrafficTable> traffic;
   device::ByCategory peak;

@@ -43,7 +43,7 @@ struct Case {
   bool graphs = false;
   bool documents = false;
   DType compute = DType::fp32;
-  bool nccl = false;     ///< where every rank has a GPU of its own
+  bool nccl = false;     ///< requires a GPU for every rank
   bool windows = false;  ///< comm.nccl_windows
   config::Reduce reduce = config::Reduce::fp32;
   std::optional<config::PipelineKind> pipeline{};        ///< of two ranks

@@ -65,7 +65,7 @@ std::vector<std::string> values_of(const config::Option& option) {
 
 const std::string environment = "no GPU here: ";
 
-/// What a command made of a run file.
+/// Verdict of a command on a run file.
 struct Verdict {
   bool accepted = false;
   std::string message;

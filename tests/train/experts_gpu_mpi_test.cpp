@@ -76,7 +76,7 @@ struct Case {
   config::Sync sync{};
   config::Memory memory{};
   DType compute = DType::fp32;
-  bool nccl = false;  ///< where every rank has a GPU of its own
+  bool nccl = false;  ///< requires a GPU for every rank
 };
 
 std::ostream& operator<<(std::ostream& out, const Case& c) { return out << c.name; }
@@ -132,7 +132,7 @@ std::vector<Case> cases() {
 
 class ExpertsOnGpu : public test::GpuJobs<testing::TestWithParam<Case>> {
  protected:
-  /// Trains; the last step by itself, which is held to the plan with the rows that it had.
+  /// Trains; the last step runs separately and is compared with the plan for its rows.
   test::Curve train(const config::RunConfig& config) {
     const device::MemoryUse before = memory_at_rest();
     Job job(config, world_, options_);
@@ -163,7 +163,7 @@ class ExpertsOnGpu : public test::GpuJobs<testing::TestWithParam<Case>> {
     EXPECT_GE(found(device::Category::activations), planned.activations);
     EXPECT_LE(found(device::Category::activations).value, planned.activations.value + 64 * 512);
     const Bytes workspace = found(device::Category::workspace);
-    // Products of rows with scales of their own take a MiB, of which nobody says how much it is.
+    // Products of rows with separate scales take a MiB, of a size that is not documented.
     const Bytes little{config.precision.fp8 == Fp8::none ? 512 << 10 : 2 << 20};
     test::expect_gpu_workspace(config.precision.compute, workspace, planned, little);
     expect_workspace(config, workspace, planned);
@@ -172,7 +172,7 @@ class ExpertsOnGpu : public test::GpuJobs<testing::TestWithParam<Case>> {
     test::expect_traffic(job.step_traffic(), traffic);
   }
 
-  /// Of layers whose rows are most of it: elsewhere attention or the head need more.
+  /// For layers whose rows dominate the workspace: in others attention or the head need more.
   static void expect_workspace(const config::RunConfig& config, Bytes found, const planner::Memory& planned) {
     if (config.model.expert_size < 100) return;
     EXPECT_EQ(planned.workspace_of, "rows of experts");
@@ -180,7 +180,7 @@ class ExpertsOnGpu : public test::GpuJobs<testing::TestWithParam<Case>> {
     EXPECT_GE(found.value, 0.6 * static_cast<double>(planned.workspace.value));
   }
 
-  /// Of the plain program, which computes one token after the other; once for each problem.
+  /// Curve of the plain program, which computes one token after the other; once for each problem.
   const test::Curve& plain(Problem problem, const test::TokenFiles& files) const {
     test::Curve& curve = curves_[problem];
     if (curve.losses.empty()) curve = test::plain_curve(problem_run(problem, files), world_);

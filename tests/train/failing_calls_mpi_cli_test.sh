@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # System calls that fail in the middle of a save, after every check has passed (tests/support/system_calls): no space, no quota, no
-# permission, an error of the disk. The training goes on, the checkpoint before stays, nothing half is left, a later save
-# works. The same in the last save and before the first step ends the run, with exit code 8.
+# permission, an I/O error. The training continues, the previous checkpoint stays, no partial files are left, a later save works.
+# The same in the last save and before the first step ends the run, with exit code 8.
 # timeout: 600
 # processors: 2
 source "$TRIREME_SOURCE/tests/cli/small_run.sh"
@@ -62,7 +62,7 @@ stops() {  # at SIGUSR1, with a whole checkpoint and nothing else
 }
 stops
 
-# Ranks that share a file: no other rank waits for the one that cannot open or write it, or lay it out.
+# Ranks that share a file: no rank waits for one that fails to open, write or lay out the file.
 start --set checkpoint.ranks_per_file=2
 a_save_works
 survives 'open 1 1 EMFILE .partial/shards/' '\[rank 1 on .*\] .*dp-00000-tp-00.h5: cannot open: Too many open files'
@@ -82,8 +82,8 @@ a_save_works
 rm rules
 stops
 
-# Validation files that cannot be read end no training: what failed is said, and the next evaluation tries again. They stay
-# open: removed during the run, they are evaluated to its end.
+# Unreadable validation files end no training: the failure is reported, and the next evaluation tries again. They stay open:
+# removed during the run, they are evaluated to its end.
 cp tokens.bin valid.bin
 start --set train.eval_every=40 --set train.eval_steps=2 --set data.validation=valid.bin
 a_save_works
@@ -103,7 +103,7 @@ stops
 launch $MPIEXEC $MPIEXEC_FLAGS -n 2 $injected "$TRIREME" train run.toml --set train.eval_every=40 --set data.validation=gone.bin --set run.output=none
 expect_end 3 'gone.bin'
 
-# What an export beside a checkpoint meets ends no training: a user's file in its place, the tokenizer's file gone.
+# Failures of an export after a checkpoint end no training: a user's file at its path, the tokenizer's file gone.
 "$TRIREME" export out/checkpoints/step-* -o weights >exported.txt
 cp weights/tokenizer.json .
 exporting=(--set run.export=every_checkpoint --set data.tokenizer=hf:tokenizer.json --set data.check_tokenizer=false)
@@ -123,7 +123,7 @@ await out.txt "$(wc -l <out.txt)" '^exported out/export-step-'
 await out.txt "$(wc -l <out.txt)" '^exported out/export-step-'
 stops
 
-# In the last save there is no later one: the run says so, and leaves nothing half.
+# A failed last save is not repeated: the run reports it and leaves no partial files.
 for ranks_per_file in 1 2; do
   rm -rf out
   rules 'write 0 1 EDQUOT /COMMIT'
@@ -133,7 +133,7 @@ for ranks_per_file in 1 2; do
   expect_end 8 'the checkpoint of step 2 was not saved' 'COMMIT: cannot write: Disk quota exceeded'
   [[ $(ls -A out/checkpoints) == .job.lock ]] || fail "left: $(ls -A out/checkpoints)"
 done
-# The rename was made, but nobody knows whether it is on the disk: it is taken back.
+# The rename was made, but may not be on the disk: it is undone.
 rm -rf out
 rules 'fsync 0 2 EIO /out/checkpoints$'
 # shellcheck disable=SC2086  # several options in one variable

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Ranks whose nodes hold other files under the same path are found before anything is trained. Each rank has a working
-// directory of its own with copies of all files, as nodes with local disks have.
+// Files with equal paths but different contents on the ranks' nodes are found before the training. Each rank has a
+// separate working directory with copies of all files, like nodes with local disks.
 //
 // ranks: 2 3
 #include <gmock/gmock.h>

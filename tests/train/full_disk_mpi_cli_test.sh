@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# A disk that is full for a while: the training goes on, and nothing is missing afterwards. A limit of the file size stands
-# for it, put on running ranks.
+# A disk that is full for a while: the training continues, and no output is missing afterwards. Simulated by a limit of the file
+# size on running ranks.
 # timeout: 300
 source "$TRIREME_SOURCE/tests/cli/small_run.sh"
 source "$TRIREME_SOURCE/tests/support/processes.sh"
@@ -18,7 +18,7 @@ until_said() {  # until_said TEXT: in err.txt
     kill -0 $pid 2>/dev/null || fail "the job ended while \"$1\" was waited for"
     sleep 0.1
   done
-  fail "nothing is said of: $1"
+  fail "no message: $1"
 }
 
 last='a full disk'

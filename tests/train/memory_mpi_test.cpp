@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a job holds, read from the counters: a rank's part of the state, and as many unsharded buffers as the schedule's
-// rings say.
+// Memory of a job, read from the counters: a rank's part of the state, and as many unsharded buffers as the schedule's
+// rings have.
 //
 // ranks: 1 3
 #include <gtest/gtest.h>
@@ -165,7 +165,7 @@ TEST_F(Memory, ActivationsPeakAtWhatTheStagesOfOneMicrobatchSave) {
   }
 }
 
-/// What the planner says of a run, and that the counters say the same, byte for byte, on the device and on the host.
+/// Compares the planner's prediction for a run with the counters, byte for byte, on the device and on the host.
 #define EXPECT_AS_PLANNED(config)                                                           \
   do {                                                                                      \
     const planner::Memory planned_ = planned(config);                                       \
@@ -222,7 +222,7 @@ TEST_F(Memory, OffloadingTheOptimizerLeavesNoneOfItOnTheDevice) {
       }
 }
 
-/// Copies between device and host, in the second step and later: the first one begins with what is on the device.
+/// Copies between device and host, from the second step on: at the first one, data are already on the device.
 TEST_F(Memory, CopiesBetweenDeviceAndHostAreWhatThePlannerSays) {
   for (const DType compute : {DType::fp32, DType::bf16})
     for (const auto what : {config::Offload::optimizer, config::Offload::parameters})

@@ -9,7 +9,7 @@
 
 namespace trireme::train {
 
-/// What is charged to all categories on both sides, and what the allocator itself counts.
+/// Sums of all categories on both sides, and the allocator's count.
 struct MemoryTotals {
   std::int64_t charged = 0, allocated = 0;
 };

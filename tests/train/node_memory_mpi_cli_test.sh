@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# Ranks of a node share memory for what they gather; where one cannot (tests/support/system_calls), each has its own copy, the job's
-# first rank warns once, and losses are the same to the last digit.
+# Ranks of a node share memory for gathered parameters; if one cannot (tests/support/system_calls), each has a separate copy, the
+# job's first rank warns once, and losses are the same to the last digit.
 # timeout: 120
 # processors: 2
 source "$TRIREME_SOURCE/tests/cli/small_run.sh"

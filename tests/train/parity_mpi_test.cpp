@@ -20,7 +20,7 @@ using test::Curve;
 
 constexpr int steps = 20;
 
-/// What is trained: changes to `odd_run`. Every rank count and policy trains it on the same batches of 48 rows.
+/// Trained models: changes to `odd_run`. Every rank count and policy trains on the same batches of 48 rows.
 enum class Problem { odd, tied, ignored_targets, everything_else, gpt2, gpt2_untied, documents, z_loss, responses };
 
 config::RunConfig problem_run(Problem problem, const test::TokenFiles& files) {
@@ -209,7 +209,7 @@ config::RunConfig one_step(const test::TokenFiles& files) {
   return config;
 }
 
-/// What the values are chosen for: each of these mistakes lies far outside the tolerance in the first loss already.
+/// Sensitivity of the test values: each of these mistakes is far outside the tolerance in the first loss already.
 TEST_F(Parity, WouldSeeAWrongModel) {
   const config::RunConfig right = one_step(*files_);
   const Curve expected = test::plain_curve(right, *world_);

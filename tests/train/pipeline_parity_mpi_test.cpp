@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A pipeline computes what one plain program computes, whatever its schedule, beside sharding, replication and tensor
-// parallelism; and every rank moves and holds what the plan says.
+// A pipeline computes the same as one plain program, with every schedule, combined with sharding, replication and
+// tensor parallelism. The traffic and memory of every rank are as planned.
 //
 // ranks: 2 3 4 8
 //

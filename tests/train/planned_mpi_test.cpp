@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Twenty random configurations: what the planner predicts of memory, by category, on the device and on the host, and of
-// bytes on every link, against what the counters of a job say.
+// Twenty random configurations: predicted memory, by category, on the device and on the host, and bytes on every link,
+// compared with the counters of a job.
 //
 // ranks: 4
 #include <gtest/gtest.h>
@@ -100,7 +100,7 @@ TEST_F(Planned, MemoryIsWithinOnePercentAndBytesAreExact) {
     (void)test::train_job(config, world_, {.lane_threads = true}, [&](Job& job, int step) {
       const planner::ReplayOptions replay_options = test::plan_options(config, job);
       planned = planner::replay_memory(job.schedule(), job.model(), job.layout(), replay_options);
-      if (step == 0) return;  // which begins with what is on the device
+      if (step == 0) return;  // at which data are already on the device
       SCOPED_TRACE(what);
       test::expect_traffic(job.step_traffic(),
                            planner::replay_traffic(job.schedule(), job.model(), job.layout(), replay_options));

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Combinations nobody thought of: random models, meshes, policies and switches of the executor against the plain
-// program, once as a job and once as `trireme train` runs it: with metrics, traces, snapshots, evaluations, replica
-// checks, saves, the best checkpoint, exports, and a restart in the middle, in some runs on more ranks.
-// TRIREME_TEST_SEED draws others. In simulated_gpu.mpi_tests on that GPU, with CUDA graphs.
+// Random combinations: random models, meshes, policies and switches of the executor against the plain program, once as
+// a job and once as `trireme train` runs it: with metrics, traces, snapshots, evaluations, replica checks, saves, the
+// best checkpoint, exports, and a restart in the middle, in some runs on more ranks. TRIREME_TEST_SEED draws others. In
+// simulated_gpu.mpi_tests on that GPU, with CUDA graphs.
 //
 // ranks: 1 2 3 4 6 8
 //
@@ -50,9 +50,9 @@ void fit_graphs(config::RunConfig& config) {
   config.data.document_mask = false;
 }
 
-/// Whether fp32 can hold the tolerance on this problem at all: a fifth of it lies between the plain program's curves in
-/// fp32, from weights that are a rounding beside them, and in fp64. Peaked attention and few tokens make problems on
-/// which rounding alone moves the curve further; so do tokens for which two experts are almost equally good.
+/// Whether fp32 can reach the tolerance on this problem: the plain program's curves in fp32, in fp64, and from weights
+/// changed by a rounding differ by at most a fifth of it. With peaked attention and few tokens, rounding alone can move
+/// the curve further; so it can if two experts are almost equally good for a token.
 bool well_conditioned(const config::RunConfig& config, const test::Curve& fp32, const mpi::Communicator& world) {
   if (fp32.router_margin < 5e-6) return false;
   const test::Curve fp64 = test::plain_curve(config, world, {}, at::kDouble);
@@ -175,7 +175,7 @@ kernels::GemmChoice draw_gemm(test::Draw& draw) {
   return choice;
 }
 
-/// A job beside whose lanes replicas are compared and memory is looked at, as a run does after its steps.
+/// A job with comparisons of replicas and readings of memory between steps, as in a run.
 test::Curve run_job(test::Draw& draw, const config::RunConfig& config, const mpi::Communicator& world,
                     JobOptions options) {
   const std::int64_t check_every = draw.of<std::int64_t>({1, 2, 5});

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What must not change a single bit: running again, and everything that changes when things happen but not what is
-// computed.
+// Bitwise equal results: of repeated runs, and with all settings that change only timing or
+// order.
 //
 // ranks: 1 2 3
 #include <gtest/gtest.h>

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# What grows with the ranks: MPI calls, messages, bytes, file-system calls and C++ objects of start, steps, evaluation, save,
-# removal and load are counted on 2, 8 and 32 ranks (tests/support/counted_calls) and must be what its table.txt lists: calls
-# exactly. So is a mesh of every kind of group on 8 ranks. docs/counted-calls.md shows the table.
+# Growth with the number of ranks: MPI calls, messages, bytes, file-system calls and C++ objects of start, steps, evaluation,
+# save, removal and load are counted on 2, 8 and 32 ranks (tests/support/counted_calls) and must match table.txt: calls exactly.
+# Likewise a mesh with every kind of group on 8 ranks. docs/counted-calls.md shows the table.
 # timeout: 900
 # labels: slow
 source "$TRIREME_SOURCE/tests/cli/small_run.sh"

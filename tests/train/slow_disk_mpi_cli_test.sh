@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# What takes longer than comm.timeout_seconds where a disk is slow, and is no hang: to look at the data before the start, and
-# one flush to disk at the end (tests/support/system_calls). Both at once, as they only wait.
+# Slow disks are no hang, even beyond comm.timeout_seconds: reading the data before the start, and one flush to disk at the end
+# (tests/support/system_calls). Both at once, as they only wait.
 # timeout: 400
 # processors: 1
 source "$TRIREME_SOURCE/tests/cli/small_run.sh"

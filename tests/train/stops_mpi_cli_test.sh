@@ -78,7 +78,7 @@ TRIREME_FAULT=ckpt.write:usr1:0:3 start 2 --set checkpoint.every=4 --set checkpo
 expect_stopped 'SIGUSR1 during a save that the training waits for'
 [[ $(grep -c '^saved ' out.txt) == 1 && $(ls out/checkpoints) == step-00000004 ]] || fail 'it was saved twice'
 
-# In an evaluation: it ends at once, and is done by the job that goes on.
+# In an evaluation: it ends at once, and the resumed job repeats it.
 TRIREME_FAULT=eval.batch:usr1:1:3 start 2 --set train.eval_every=4 --set data.validation=tokens.bin
 expect_stopped 'SIGUSR1 in an evaluation'
 [[ $(ls out/checkpoints) == step-00000004 ]] || fail 'the evaluation did not end'
@@ -95,7 +95,7 @@ TRIREME_FAULT=eval.batch:kill:1:3 job 2 train run.toml --set train.eval_every=4 
 ((status != 0)) || fail 'the kill in the evaluation'
 [[ $(ls out/checkpoints) == step-00000004 ]] || fail "killed in an evaluation: left are $(ls -A out/checkpoints)"
 
-# The first SIGINT or SIGTERM asks for a stop, a second one ends a rank at once, and so the job: here rank 1 hangs.
+# The first SIGINT or SIGTERM requests a stop, a second one ends a rank at once, and so the job: here rank 1 hangs.
 start_hanging() {  # a job whose rank 1 is stopped by SIGSTOP; $rank: the other one
   TRIREME_FAULT=step.begin:stop:1:3 start 2
   await_stopped $pid  # a signal that came before would end the job in good order, after step 3
@@ -122,8 +122,8 @@ for signal in INT TERM; do
   end_by_second $signal
 done
 
-# What the schedule of the node says: stops in time, says why, goes on by the same command, counts.
-# The batches of evaluations and exports count in what it reserves: here 2 s (of 50 ms each) and 4 s (of 22 writes) or more.
+# The scheduler's time limit: the run stops in time, prints the reason, resumes with the same command, and counts. The batches of
+# evaluations and exports count in the reserve: here 2 s (of 50 ms each) and 4 s (of 22 writes) or more.
 export SLURM_JOB_END_TIME=$(($(date +%s) + 35))
 echo 'write 0 1 sleep=0.2 /.export-step' >rules
 slow=$(printf 'eval.batch:slow:0,%.0s' {1..40})
@@ -162,7 +162,7 @@ for set in run.output=out 'run.output=second --set checkpoint.directory=out/chec
 done
 kill -USR1 "$(ranks_of $pid | tail -n 1)"
 expect_stopped 'the job that was there first'
-# A killed job leaves its lock behind: that is no obstacle, and said.
+# A killed job leaves its lock behind: it is no obstacle, and is reported.
 start 2
 await out/metrics.jsonl
 # shellcheck disable=SC2046  # a number each

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What tensor parallelism moves and holds: counted, predicted, and by formula.
+// Traffic and memory of tensor parallelism: counted, predicted, and by formula.
 //
 // ranks: 2 4
 #include <gtest/gtest.h>
@@ -111,8 +111,8 @@ TEST_F(TensorCosts, WithoutSequenceParallelismActivationsAreSummedFourTimesALaye
   expect_as_predicted(found.traffic, found.predicted_traffic);
 }
 
-/// Beside what Llama moves, a sum of two fp32 numbers a token and layer in each direction; of its norms the two behind
-/// branches have copies.
+/// In addition to Llama's traffic, a sum of two fp32 numbers per token and layer in each direction; of its norms, the
+/// two after branches are replicated.
 TEST_F(TensorCosts, ANormOverAllHeadsSharesTwoNumbersATokenInEachDirection) {
   for (const auto recompute : {config::Recompute::selective, config::Recompute::none, config::Recompute::block}) {
     config::RunConfig config = run(true);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Tensor parallelism computes what one plain program computes: both architectures, with and without sequence
-// parallelism, beside sharding and replication, with state and activations in host memory.
+// Tensor parallelism computes the same as one plain program: both architectures, with and without sequence parallelism,
+// combined with sharding and replication, with state and activations in host memory.
 //
 // ranks: 2 4 8
 //
@@ -48,7 +48,7 @@ config::RunConfig problem_run(Problem problem, const test::TokenFiles& files) {
     config.data.document_end = 7;
     config.data.document_mask = true;
     config.loss.z_loss = 1e-2;
-    config.optimizer.eps = 1e-6;  // a gradient that is all rounding makes no step of its own
+    config.optimizer.eps = 1e-6;  // suppresses steps by gradients that are only rounding
   }
   return config;
 }

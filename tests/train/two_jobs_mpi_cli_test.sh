@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# Two jobs in one place where flock does not work (tests/support/system_calls): the second is refused by what the first wrote in its
-# lock, and a killed job's lock is no obstacle.
+# Two jobs with one directory on a file system without flock (tests/support/system_calls): the second is rejected because of the
+# first one's lock file, and a killed job's lock is no obstacle.
 # timeout: 300
 # processors: 2
 source "$TRIREME_SOURCE/tests/cli/small_run.sh"
@@ -24,7 +24,7 @@ start() {  # a job in the background that holds out/; $pid, and $rank, which has
   rank=$(sed -n 's/^pid //p' out/.job.lock)
   [[ $(ranks_of $pid) == *"$rank"* ]] || fail "the lock is of process $rank, which is no rank"
 }
-second() {  # second [--set ...]: what another job says
+second() {  # second [--set ...]: starts another job
   # shellcheck disable=SC2086  # several options in one variable
   launch $injected "$TRIREME" train run.toml --set train.steps=3 "$@"
 }
@@ -43,7 +43,7 @@ for error in ENOLCK EOPNOTSUPP; do
   refused
   second --set run.output=elsewhere --set checkpoint.directory=out/checkpoints
   refused
-  # Somebody else's process cannot be asked whether it lives: it does.
+  # A process of another user cannot be signalled: it counts as alive.
   printf '%s\n' "flock any 1 $error .job.lock" "kill any 1 EPERM $rank" >rules
   second
   refused

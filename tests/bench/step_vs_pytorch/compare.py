@@ -37,7 +37,7 @@ SHAPES = {
     "small": {"vocab_size": 1024, "hidden_size": 128, "intermediate_size": 352, "num_hidden_layers": 4,
               "num_attention_heads": 4, "num_key_value_heads": 2, "seq_len": 64},
 }
-LR, EPS, WEIGHT_DECAY, CLIP_NORM = 3e-4, 1e-6, 0.1, 1.0  # eps: a gradient that is all rounding makes no step of its own
+LR, EPS, WEIGHT_DECAY, CLIP_NORM = 3e-4, 1e-6, 0.1, 1.0  # eps: suppresses steps by gradients that are only rounding
 LOSS_TOLERANCE, NORM_TOLERANCE = 1e-6, 1e-5
 
 

@@ -51,7 +51,7 @@ BIG = {"memory.offload": "parameters", "memory.recompute": "block"}
 NOT_JUDGED = ("PyTorch eager",  # 1B at 4 x 4096 needs more than 78 GiB of it
               "Trireme, fp8 rowwise",  # other products than the peer's; GPUs before 8.9 refuse it
               "Trireme, fixed segments")  # libtorch's allocator by its own default, which leaves gaps
-OUTSIDE_GIB = 2.5  # of a process on a GPU, beside what its allocator holds: CUDA's own, NCCL's, the libraries' workspaces
+OUTSIDE_GIB = 2.5  # memory of a process on a GPU outside of its allocator: CUDA context, NCCL, workspaces of libraries
 
 
 def speed(arguments, work):
@@ -94,7 +94,7 @@ def speed(arguments, work):
 
 
 def curve(arguments, work):
-    """The mean gap of the last quarter; true when it is a number. Beside it, what rounding alone does: ours in another order of sums."""
+    """The mean gap of the last quarter; true when it is a number. Also the effect of rounding alone: ours with another order of sums."""
     runs = Runs(arguments, work, "160m", arguments.steps, 8, weights=True, std=0.02, zipf=True)
     warmup = max(1, arguments.steps // 20)
     settings = {"lr.warmup_steps": warmup}
@@ -212,7 +212,7 @@ def busy(spans):
 
 
 def overlap(trace):
-    """Of the shorter of computing and moving (copies both ways, updates on the host), the part beside the other."""
+    """Overlap of computing and moving (copies both ways, updates on the host), as a fraction of the shorter one."""
     events = trace["traceEvents"]
     lanes = {e["tid"]: e["args"]["name"] for e in events if e["ph"] == "M" and e["name"] == "thread_name"}
     spans = {True: [], False: []}

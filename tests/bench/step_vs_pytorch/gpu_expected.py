@@ -16,7 +16,7 @@ import re
 import sys
 import tempfile
 
-# tests/, of the module that reads records; a pack has it beside this file.
+# tests/, for the module that reads records; a pack has that module in this folder.
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[2]))
 from gpu import BIG, OUTSIDE_GIB, VARIANTS, parameters
 from gpu_judge import BANDWIDTH, records_of
@@ -29,7 +29,7 @@ GPUS = {"H100": 78, "H200": 139}  # GiB
 FIRST = "Trireme, recompute selective"
 RECORDED = pathlib.Path(__file__).with_name("measured.jsonl")
 FP8_GAIN = 1.6  # of products, by their rate in bf16
-# Of kernels_gpu_bench: what moves memory is judged by a copy, products by TFLOP/s, the rest (routers) by nothing.
+# Bandwidth-bound kernels of kernels_gpu_bench are compared with a copy, products by TFLOP/s; the others (routers) are not judged.
 MOVING = ("rms_norm/forward", "rms_norm/backward", "layer_norm/backward", "rms_norm_heads/forward", "rms_norm_heads/backward", "rotate",
           "place_gradients", "swiglu/forward", "swiglu/backward", "cross_entropy/backward", "embedding/gather", "embedding/scatter_add", "cast",
           "experts/gather_rows", "experts/sum_rows", "experts/scale_rows", "experts/weight_gradients", "adamw", "sum_of_squares")
@@ -116,7 +116,7 @@ def kernel_table(text):
 
 
 def memory_table(text):
-    """Markdown: what was planned and measured of each variant, as far as it was measured; the peer's beside it."""
+    """Markdown: planned and measured memory of each variant, as far as measured, and the peer's."""
     lines = ["| variant | 1B planned GiB, with what lies outside | measured | 3B planned GiB | measured |", "|---|---|---|---|---|"]
     of = {model: named(text, f"speed-{model}", f"variants-{model}") for model in MODELS}
     for name in VARIANTS:

@@ -191,7 +191,7 @@ def killed(arguments, runs, ranks, *options):
     ended, seconds = wait_until(lambda: not job.pids(), 60)
     time.sleep(0.5)  # what they wrote last
     text, dumps, left = job.text(), job.dumps(), job.end()
-    # A launcher that ends the job drops what ranks print from then on: the reports have the message.
+    # A launcher that ends the job drops later output of the ranks: the reports have the message.
     told = text + "".join(file.read_text() for file in (job.output / "out").glob("hang-rank*.json"))
     named = re.search(rf"(No longer running|Wrote nothing): (.*, )?rank {last} ", told) is not None
     right = ended and seconds <= KILL_SECONDS and named and len(dumps) > 0 and last not in dumps
@@ -235,7 +235,7 @@ def stopped(arguments, runs):
 
 
 def resumed(arguments, runs):
-    """SIGSTOP for half of the deadline: the run goes on to the same losses."""
+    """SIGSTOP for half of the deadline: the run continues to the same losses."""
     timeout = long_run(arguments)["comm.timeout_seconds"]
     settings = {"train.steps": 40, "comm.timeout_seconds": timeout}
     job = Job(runs, 2, settings)

@@ -69,7 +69,7 @@ def agree(arguments, step, case, run, ours, theirs, allowed):
 
 
 def asked(field):
-    """What nvidia-smi says of the first GPU; empty where it says nothing, or is not there."""
+    """A field of nvidia-smi for the first GPU; empty if it prints nothing or is missing."""
     try:
         return subprocess.run(["nvidia-smi", f"--query-gpu={field}", "--format=csv,noheader,nounits", "-i", "0"],
                               capture_output=True, text=True, check=False).stdout.strip()
@@ -79,7 +79,7 @@ def asked(field):
 
 @functools.cache
 def gpu_name():
-    """Of the first GPU; empty where nvidia-smi does not say."""
+    """Name of the first GPU; empty if nvidia-smi does not report it."""
     return asked("name")
 
 
@@ -90,7 +90,7 @@ def nvidia_smi(field):
 
 
 def capability():
-    """The compute capability of the first GPU, such as 9.0; 0 where nvidia-smi does not say."""
+    """The compute capability of the first GPU, such as 9.0; 0 if nvidia-smi does not report it."""
     seen = asked("compute_cap")
     return float(seen) if re.fullmatch(r"\d+\.\d", seen) else 0.0
 
@@ -205,7 +205,7 @@ class Runs:
         return run_file
 
     def plan(self, settings):
-        """What `trireme plan` says of a run's memory."""
+        """Output of `trireme plan` for a run's memory."""
         return self.run([self.a.trireme, "plan", self.run_file(settings, self.work / "planned"), "--ranks", 1, "--show", "memory"])
 
     def planned_gib(self, settings):

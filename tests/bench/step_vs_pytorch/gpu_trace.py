@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a trace of three steps says of a GPU's kernels."""
+"""Reads the GPU kernels of a trace of three steps."""
 import json
 import pathlib
 import re

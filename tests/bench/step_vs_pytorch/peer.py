@@ -119,7 +119,7 @@ def clip(model, s):
 
 
 def prepare(model, s):
-    """Recompute of whole layers and torch.compile layer by layer, as TorchTitan does both, where the settings ask for them."""
+    """Recompute of whole layers and torch.compile layer by layer, both as in TorchTitan, if the settings enable them."""
     layers = model.model.layers
     for name, layer in list(layers.named_children()):
         if s.get("recompute") == "block":
@@ -164,7 +164,7 @@ class Batches:
 
 
 def build(directory, device):
-    """The model with the weights of the directory; with weights of its own where that has none."""
+    """The model with the weights of the directory; with random weights if it has none."""
     with torch.device(device):
         model = Llama(json.loads((directory / "config.json").read_text()))
     weights = directory / "model.safetensors"
@@ -203,7 +203,7 @@ def train(directory, s):
             print(json.dumps({"step": step + 1, "time": time.time(), "loss": mean.item(), "grad_norm": norm.item(), "step_seconds": seconds,
                               "peak_bytes": torch.cuda.max_memory_allocated() if device == "cuda" else 0}), flush=True)
     dist.destroy_process_group()
-    # Not by way of Python's own end, where a thread of torch's that still asks for the interpreter's lock aborts the process, now and then
+    # Skips Python's finalization, in which a thread of torch that requests the interpreter lock sometimes aborts the process
     # (pytorch/pytorch #90549, #179291).
     sys.stdout.flush()
     os._exit(0)

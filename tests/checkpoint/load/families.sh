@@ -17,7 +17,7 @@ source "$TRIREME_SOURCE/tests/support/python.sh"
 source "$TRIREME_SOURCE/tests/cli/small_run.sh"
 
 cat >peer.py <<'PYTHON'
-"""Does what each line of standard input asks for, a function and its words, and answers "done" or "failed".
+"""Runs the commands of standard input, a function and its arguments per line, and prints "done" or "failed" for each.
 make KIND...: models with lively weights, written by transformers into a directory each.
 check MESHES KIND...: what `trireme` computed and wrote, on so many meshes, is what transformers computes and reads."""
 import glob
@@ -31,7 +31,7 @@ from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
 
 PROMPT = "Oars and sails, three banks of them."
 STEPS, ROWS, T, LR = 5, 12, 32, 1e-3
-EPS = 1e-5  # a gradient that is all rounding makes no step of its own
+EPS = 1e-5  # suppresses steps by gradients that are only rounding
 
 def build(kind):
     if not isinstance(given.kinds[kind], tuple):
@@ -66,7 +66,7 @@ def load(directory):
     kind = AutoModelForImageTextToText if multimodal else AutoModelForCausalLM
     model, info = kind.from_pretrained(directory, dtype=torch.float32, attn_implementation="eager", output_loading_info=True)
     assert not any(info.values()), (directory, info)
-    return model.eval()  # nothing is dropped in training, but Gemma 3 asks for what stands for pictures
+    return model.eval()  # there is no dropout, but Gemma 3's training mode requires token types of pictures
 
 def check_logits(kind, meshes):
     tokens = torch.tensor([list(PROMPT.encode())])
@@ -118,7 +118,7 @@ def apart(a, b):
 def check_training(kind, meshes):
     theirs = list(curve(kind))
     loss, norm = apart(list(curve(kind, nudge=1.2e-7)), theirs)
-    assert loss < 4e-7 and norm < 2e-5, (kind, "rounding alone moves the curve by a fifth of what is allowed", loss, norm)
+    assert loss < 4e-7 and norm < 2e-5, (kind, "rounding alone moves the curve by a fifth of the tolerance", loss, norm)
     paths = sorted(glob.glob(f"train-{kind}-[0-9]-[0-9]/metrics.jsonl"))
     assert len(paths) == meshes, paths
     for path in paths:
@@ -168,7 +168,7 @@ on() {
   echo "${*:2}" >>"commands-on-$1"
 }
 
-# run_all: out-of-RANKS.txt and err-of-RANKS.txt have what they said.
+# run_all: writes the output to out-of-RANKS.txt and err-of-RANKS.txt.
 run_all() {
   local ranks list
   for list in commands-on-*; do

@@ -42,8 +42,8 @@ class Fuzz : public testing::Test {
     return static_cast<std::uint64_t>(uniform_at(stream_key(trial, "fuzz"), n) * static_cast<double>(below));
   }
 
-  /// Puts `bytes` in the index's place, with a COMMIT that says that it is right, and opens it.
-  /// Returns what was said; "" when it was read.
+  /// Replaces the index by `bytes`, with a COMMIT that matches it, and opens the checkpoint. Returns the error message;
+  /// "" if it was read.
   std::string open(const std::string& bytes) {
     io::write_text(index_path(path_), bytes);
     const FileHash index = hash_file(index_path(path_));
@@ -170,7 +170,7 @@ TEST_F(Fuzz, ManifestsAreRefusedOrDescribeEveryElementOnce) {
   EXPECT_GT(refused, 1000);
 }
 
-/// What stands for itself, an overflow away from it, and what no counter takes.
+/// Extreme values: numbers just inside and outside of integer ranges, and others that no counter can hold.
 constexpr std::array<const char*, 16> extremes{"0",
                                                "-1",
                                                "1",
@@ -199,7 +199,7 @@ TEST_F(Fuzz, ManifestsWithExtremeNumbersOverflowNowhere) {
   int refused = 0, built = 0;
   for (std::uint64_t trial = 0; trial < 10'000; ++trial) {
     std::string text = manifest_;
-    // From the back, so that those before stay where they are; near the front, where there are more kinds of them.
+    // From the back, so that those before stay where they are; near the front, if there are more kinds of them.
     std::set<std::uint64_t, std::greater<>> which;
     for (std::uint64_t i = 0; i <= draw(trial, 0, 3); ++i)
       which.insert(draw(trial, 3 * i + 1, draw(trial, 3 * i + 2, 2) == 0 ? 100 : numbers.size()));

@@ -108,7 +108,7 @@ def finish(kind):
                   metadata=dict(format="pt"))
 
 def aside(*kinds):
-    """What is left aside of a kind is said in one line of the import, in number and bytes."""
+    """The import reports ignored tensors of a kind in one line, with their number and bytes."""
     said = dict(part.split("\n", 1) for part in open("imports.txt").read().split("$ trireme ") if part)
     for kind in kinds:
         sizes = [value.nbytes for name, value in load_file(kind + "/model.safetensors").items() if own_name(name) is None]

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the system cannot read is not damaged: it is tried again, then it is an error that names the errno, and every
-// file stays where it is.
+// Failed system calls do not count as damage: reads are tried again, then they are an error with the errno, and no file
+// is renamed or removed.
 #include "checkpoint/save/saves.hpp"
 #include "support/failing_calls.hpp"
 #include "trireme/base/io/file.hpp"
@@ -25,7 +25,7 @@ class ReadErrors : public Saves {
   [[nodiscard]] std::string path(std::int64_t step) const { return directory_.path() + "/" + step_name(step); }
   [[nodiscard]] bool last() const { return world_.rank() == world_.size() - 1; }
 
-  /// What `load` reports, as which kind of error.
+  /// The kind of error that `load` reports.
   [[nodiscard]] std::string load_reports(std::int64_t step) const {
     RankShards held(whole(), world_.rank());
     std::string said;

@@ -115,7 +115,7 @@ for directory, path in zip(sys.argv[2::2], sys.argv[3::2]):
     assert ours[-1] == tokenizer.eos_token_id, (ours[-1], tokenizer.eos_token_id)
     same = next((i for i, (a, b) in enumerate(zip(ids, ours)) if a != b), min(len(ids), len(ours) - 1))
     assert ids == ours[:-1], (directory, len(ids), len(ours), same, tokenizer.convert_ids_to_tokens(ids[same - 3 : same + 5]), tokenizer.convert_ids_to_tokens(ours[same - 3 : same + 5]))
-    if not directory.endswith("unigram"):  # which maps white space and has no form for what it does not know
+    if not directory.endswith("unigram"):  # unigram normalizes white space and cannot represent unknown characters
         assert tokenizer.decode(ids) == text, directory
     print(f"{directory}: {len(ids)} ids", flush=True)
 PYTHON

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the ranks receive of a manifest of thousands of ranks: each its own part.
+// Distribution of a manifest of thousands of ranks: each rank receives only the part that it needs.
 // ranks: 2 4
 #include <gtest/gtest.h>
 #include <mpi.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Saves beside the training: what is written is what was there when it began, and no end of one goes unnoticed.
+// Asynchronous saves: a save has the state at its start, and its end is always reported.
 #include <sys/resource.h>
 
 #include "checkpoint/rank_shards.hpp"
@@ -40,7 +40,7 @@ TEST_F(Background, WritesWhatWasThereWhenItBegan) {
   for (const std::int64_t step : {10, 20, 30}) {
     held_.fill(step);
     ASSERT_TRUE(background.start(held_.shards(), state_at(step), options(step - 10)));
-    held_.fill(-1);  // the training goes on
+    held_.fill(-1);  // the training continues
     EXPECT_EQ(background.step(), step);
     const Ended end = background.take();
     EXPECT_FALSE(end.failure);
@@ -70,7 +70,7 @@ TEST_F(Background, FailureOnOneRankIsEverybodysAndTheNextOneWorks) {
   BackgroundSave background(world_);
   const int last = world_.size() - 1;
   for (const std::string point : {"ckpt.stage", "ckpt.write", "ckpt.sync", "ckpt.close"}) {
-    // Aimed at the step of the save, not at the one that the training has got to.
+    // The step of the save, not the current step of the training.
     fault::arm(point + ":throw:" + std::to_string(last) + ":9");
     fault::set_step(12);
     held_.fill(10);

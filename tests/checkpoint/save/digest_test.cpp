@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The digest of what a rank holds, against its definition.
+// The digest of a rank's shards, compared with its definition.
 #include <gtest/gtest.h>
 
 #include <bit>

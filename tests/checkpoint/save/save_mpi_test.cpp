@@ -85,7 +85,7 @@ TEST_F(Saves, AChangedValueOfOnePipelineRankIsFound) {
     RankShards held(mesh, ranks.rank(), sizes);
     held.fill(10);
     (void)save(ranks, held.shards(), state_at(10), {.directory = directory_.path(), .base_step = 9});
-    // What it restores is not what was saved: memory that a load cannot trust.
+    // Restores other values than were saved, like memory that a load cannot trust.
     Shards shards = held.shards();
     int asked = 0;
     const auto values = shards.values;

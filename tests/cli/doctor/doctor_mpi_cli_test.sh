@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# The doctor looks at everything, alone and under mpirun, and only rank 0 speaks.
+# The doctor checks everything, alone and under mpirun, and only rank 0 prints.
 source "$TRIREME_SOURCE/tests/cli/small_run.sh"
 
 examine() {
@@ -18,7 +18,7 @@ job 2 doctor
 examine
 grep -q "2 ranks on 1 node" out.txt || fail "ranks"
 
-# What it finds it says, with what to do.
+# Findings are printed with their remedies.
 OMP_NUM_THREADS=abc TRIREME_FAULT=step.begin:nan program doctor
 grep -A1 "^warning  OMP_NUM_THREADS" out.txt | grep -q -- "-> Unset it" || fail "OMP_NUM_THREADS"
 grep -q "^warning  TRIREME_FAULT" out.txt || fail "TRIREME_FAULT"

@@ -17,7 +17,7 @@ expect_done
 grep -q "(.*, 2 ranks of .* measured 20..-..-..; links between nodes are a guess): measured" out.txt ||
   fail "what the numbers come from"
 
-# Minutes of measuring are not written over, and nobody measures in vain.
+# An existing file of measurements is not overwritten, which is checked before measuring.
 cp here.toml kept.toml
 job 2 doctor --measure -o here.toml
 ((status == 2)) || fail "exit code $status"

@@ -22,7 +22,7 @@ struct Shown {
   bool stopped = false;
 };
 
-/// What is shown of "the " and the bytes of `text`.
+/// Displayed text for "the " and the bytes of `text`.
 Shown stream(const std::string& text, std::vector<std::string> stops) {
   const auto tokenizer = tokenizer::make_tokenizer("bytes");
   StreamedText streamed(*tokenizer, tokenizer->encode("the "), std::move(stops));
@@ -111,8 +111,8 @@ constexpr const char* metaspace_decoder =
 constexpr const char* prepend = R"({"type": "Sequence", "normalizers": [{"type": "Prepend", "prepend": "▁"},
   {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}]})";
 
-/// What is shown is the text of all tokens so far, decoded at once, wherever a character ends, and in the end all of
-/// it.
+/// The displayed text is that of all tokens so far, decoded at once, up to the last complete character, and in the end
+/// all of it.
 void expect_the_text_of(const tokenizer::Tokenizer& tokenizer, const Ids& prompt, const Ids& ids) {
   StreamedText streamed(tokenizer, prompt, {});
   Ids all = prompt;

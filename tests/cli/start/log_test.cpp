@@ -14,7 +14,7 @@ using testing::MatchesRegex;
 
 constexpr const char* time = "[0-9]+-[0-9]+-[0-9]+T[0-9]+:[0-9]+:[0-9]+.[0-9]+Z ";
 
-/// What goes to standard error when a line of each level is logged.
+/// Standard error after a line of each level was logged.
 std::string logged(const Logger& logger, const char* level) {
   testing::internal::CaptureStderr();
   install_log(logger, level);

@@ -11,7 +11,7 @@
 namespace trireme::cli {
 namespace {
 
-/// What a child process that closes `streams` and then does `body` exits with.
+/// Exit code of a child process that closes `streams` and then runs `body`.
 int in_child(std::initializer_list<int> streams, const std::function<int()>& body) {
   const pid_t child = ::fork();
   if (child == 0) {

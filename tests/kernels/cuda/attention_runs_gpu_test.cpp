@@ -32,7 +32,7 @@ AttentionShape of_rank(AttentionShape s, std::int64_t rank, std::int64_t ranks) 
   return s;
 }
 
-/// Where the document of each query begins: they begin every `length` tokens of a row, or nowhere.
+/// Document begin of each query: a document every `length` tokens of a row, or one per row.
 at::Tensor documents_of(const AttentionShape& s, std::int64_t length) {
   if (length == 0) return {};
   at::Tensor begins = at::empty({s.batch * s.queries()}, at::kInt);

@@ -84,7 +84,7 @@ TEST_F(ExpertsOnDevice, WeighAndGoBackwardAsTheHostDoes) {
       const at::Tensor d_there = there(at::full_like(logits, NAN));
       const at::Tensor sums =
           cuda::router_backward(there(d_weights), logits_there, experts_there, {.length = 12}, router, scales, d_there);
-      // The weight of one expert is constant where it is normalized: what is left is rounding.
+      // The weight of one expert is constant if it is normalized: what is left is rounding.
       const double size = d_logits.abs().max().item<double>();
       EXPECT_LT((d_there.cpu() - d_logits).abs().max().item<double>(), 1e-6 * size + 1e-12) << router.count;
       ASSERT_EQ(sums.defined(), scales.balance != 0 || scales.z != 0);
@@ -95,7 +95,7 @@ TEST_F(ExpertsOnDevice, WeighAndGoBackwardAsTheHostDoes) {
 }
 
 TEST_F(ExpertsOnDevice, WeighPartsOfSequencesAsTheHostDoes) {
-  // Of three sequences of 50 tokens runs of 30, which begin and end anywhere in them.
+  // Runs of 30 tokens of three sequences of 50: they begin and end anywhere in them.
   const RouterScales scales{.balance = 0.2, .z = 0.01};
   for (const model::Experts& router : routers()) {
     const at::Tensor logits = 2 * at::randn({150, router.count}), d_weights = at::randn({150, router.per_token});
@@ -123,7 +123,7 @@ TEST_F(ExpertsOnDevice, WeighPartsOfSequencesAsTheHostDoes) {
   }
 }
 
-/// Choices of few and of many chunks, of all experts and of one, and experts that nobody chose.
+/// Choices of few and of many chunks, of all experts and of one, and experts without tokens.
 struct Choice {
   std::int64_t tokens, count, per_token;
   bool one_expert = false;

@@ -36,7 +36,7 @@ at::Tensor spread(const at::Tensor& scales, Fp8 recipe, std::int64_t outer, std:
       .repeat_interleave(32, 1);
 }
 
-/// What the operand stands for, as fp8_values gives it.
+/// Dequantized values of an operand, comparable to fp8_values.
 at::Tensor values_of(const cuda::Fp8Operand& operand, const Fp8Rounding& rounding) {
   const at::Tensor codes = operand.values.cpu().to(at::kFloat);
   const at::Tensor values = codes * spread(operand.scales, rounding.recipe, codes.size(0), codes.size(1));

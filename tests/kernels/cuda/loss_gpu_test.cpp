@@ -27,7 +27,7 @@ at::Tensor some_targets(std::int64_t rows, std::int64_t vocab) {
 
 at::Tensor two_numbers(double value) { return to_kernels(at::full({2}, value, at::kDouble)); }
 
-/// What was added to a loss that began at `begin` follows the host.
+/// Expects that the loss sums, added to `begin`, equal the host's.
 void expect_added(const at::Tensor& loss, double begin, const LossSums& expected) {
   const at::Tensor sums = loss.cpu();
   EXPECT_NEAR(sums[0].item<double>() - begin, expected.cross_entropy, 1e-5 * (1 + expected.cross_entropy));

@@ -102,7 +102,7 @@ TEST_F(NormOnDevice, RmsNormFollowsTheHost) {
 
 TEST_F(NormOnDevice, LayerNormFollowsTheHost) {
   for (const Case& c : cases()) {
-    if (c.width == 1) continue;  // nothing but the bias is left of one element
+    if (c.width == 1) continue;  // a normed row of one element is only the bias
     const at::Tensor x = (at::randn({c.rows, c.width}) + 3).to(c.type), d_y = at::randn({c.rows, c.width}).to(c.type),
                      residual = at::randn({c.rows, c.width}).to(c.type),
                      weight = (1 + 0.5 * at::randn({c.width})).to(c.type), bias = at::randn({c.width}).to(c.type),
@@ -159,7 +159,7 @@ TEST_F(NormOnDevice, RepeatsBitForBit) {
   EXPECT_TRUE(same_bits(once.cpu(), twice.cpu()));
 }
 
-/// Of whole packs in one launch, of others one by one.
+/// Rows of whole packs take one launch, others one each.
 TEST_F(NormOnDevice, NormsOfHeadsFollowTheHost) {
   struct Heads {
     std::int64_t rows, q, k, head_dim, gap;

@@ -28,7 +28,7 @@ using Size = std::pair<std::int64_t, std::int64_t>;
 constexpr std::array<Size, 5> sizes{{{1, 1}, {5, 7}, {9, 64}, {4, 3000}, {300, 40}}};
 constexpr std::array<at::ScalarType, 2> types{at::kFloat, at::kBFloat16};
 
-/// Every output of `on_device` beside the one of `on_host`, which start from copies of the same tensors.
+/// Compares every output of `on_device` with that of `on_host`; both start from copies of the same tensors.
 template <class Device, class Host>
 void compare(std::vector<at::Tensor> tensors, at::ScalarType type, const Device& on_device, const Host& on_host) {
   std::vector<at::Tensor> there, here;
@@ -81,7 +81,7 @@ TEST_F(RowsOnDevice, RotatesAPartOfHeadsAndNeighboursAsTheHostDoes) {
       }
 }
 
-/// Gradients of attention as libraries lay them out, beside copies that are rotated back.
+/// Gradients of attention in the layout of libraries, compared with copies that are rotated back.
 TEST_F(RowsOnDevice, GradientsOfHeadsArePlacedAndRotatedBack) {
   struct Rope {
     std::int64_t width;  ///< 0: none

@@ -115,7 +115,7 @@ TEST(GemmChoice, PrintsAndParsesBack) {
   EXPECT_EQ(parse_gemm_choice("fp32=at,at,at bf16=at,at,at").pairs, can_multiply_pairs());  // of older checkpoints
 }
 
-/// Which library multiplied is seen in the bits: sums of so many terms are made in another order.
+/// The bits show the library of a product: sums of many terms are in another order.
 TEST(GemmChoice, HoldsForProductsOfItsShapeClass) {
   using enum GemmLibrary;
   const GemmChoice before = gemm_choice();

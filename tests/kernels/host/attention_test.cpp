@@ -98,7 +98,7 @@ at::Tensor documents(const AttentionShape& s, double chance_of_an_end) {
 
 TEST(DocumentAttention, AgreesWithTheFormulaUnderAMask) {
   std::vector<AttentionShape> shapes(std::begin(odd_shapes), std::end(odd_shapes));
-  // Rows that see nothing in the first block of keys that their neighbours see, and blocks that nobody sees.
+  // Rows with no visible key in the first block of keys of their neighbours, and blocks of keys without queries.
   shapes.push_back({.batch = 2, .seq_len = 1300, .heads = 2, .kv_heads = 1, .head_dim = 16});
   for (const auto& shape : shapes)
     for (const double chance : {0.4, 0.02, 0.002}) {

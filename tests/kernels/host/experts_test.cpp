@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which experts compute a token, and their rows, against plain loops and libtorch's autograd.
+// The choice of experts for a token, and their rows, compared with plain loops and libtorch's autograd.
 #include "trireme/kernels/experts.hpp"
 
 #include <ATen/TensorOperators.h>
@@ -181,7 +181,7 @@ TEST(RouterBackward, OfPartsOfSequencesIsThatOfTheWhole) {
 }
 
 TEST(RouterBackward, BalanceIsOneSequenceWithEvenLoadsAtLeastOne) {
-  // E sum f P is 1 where both are even, and E / k where all tokens go to the same k experts with all of their weight.
+  // E sum f P is 1 if both are even, and E / k where all tokens go to the same k experts with all of their weight.
   at::Tensor even = at::zeros({4, 4}), skewed = at::zeros({4, 4});
   for (std::int64_t t = 0; t < 4; ++t) even[t][t] = 1e-3, skewed[t][2] = 100;
   const auto loss = [](const at::Tensor& logits) {
@@ -196,7 +196,7 @@ TEST(RouterBackward, BalanceIsOneSequenceWithEvenLoadsAtLeastOne) {
 
 TEST(ExpertRows, AreSortedByExpertAndThenByToken) {
   for (const std::int64_t count : {3, 9}) {
-    // Experts 1 and 2 of nine are nobody's.
+    // Experts 1 and 2 of nine get no tokens.
     at::Tensor experts = choose_experts(at::randn({50, 3}), 2) * (count == 9 ? 4 : 1);
     const ExpertRows rows = expert_rows(experts.contiguous(), count);
     std::int64_t next = 0;

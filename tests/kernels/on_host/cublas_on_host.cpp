@@ -22,7 +22,7 @@ struct SimulatedPreference {
 namespace {
 
 constexpr int slow = 0, failing = 1, with_workspace = 2, algorithms = 4;
-/// Of a sum of k terms.
+/// Workspace of a sum of k terms.
 std::size_t workspace_bytes_needed(std::int64_t k) { return static_cast<std::size_t>(8 * k); }
 std::array<std::atomic<int>, algorithms> products{};
 

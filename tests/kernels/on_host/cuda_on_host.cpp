@@ -73,8 +73,8 @@ void enter() { run_threads(*fibre_of[threadIdx.x]); }
   std::abort();
 }
 
-/// Without a call to where it jumps from: a return address that nobody returns to would put off the processor's guesses
-/// of all later returns.
+/// Switches without a call instruction: a return address that is never returned to would make the processor mispredict
+/// all later returns.
 [[gnu::noinline]] void change(Fibre& from, Fibre& to) {
   if (__builtin_setjmp(from.at.data()) != 0) return;
   if (&to != &main_fibre && !to.stack) begin(to);

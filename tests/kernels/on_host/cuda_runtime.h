@@ -10,7 +10,7 @@
 /// Enough of CUDA to run the kernels of src/*/cuda as plain C++ on the host: the very same sources, compiled with this
 /// header in the place of CUDA's. Blocks run one after the other; the threads of a block are fibres of one thread,
 /// which change at barriers and shuffles. A barrier that not every thread of the block (of the warp, for a shuffle)
-/// reaches ends the process. So index arithmetic, bounds and barriers are tested where there is no GPU; races between
+/// reaches ends the process. So index arithmetic, bounds and barriers are tested if there is no GPU; races between
 /// barriers and speed are not.
 
 #define __global__
@@ -49,7 +49,7 @@ namespace trireme::test {
 /// Runs `thread` for every thread of every block, which has so many bytes of dynamic_shared().
 void run_grid(dim3 grid, dim3 block, std::size_t shared_bytes, const std::function<void()>& thread);
 
-/// Of the next grid: CUDA allows less than 48 KiB unless it is asked.
+/// Dynamic shared memory of the next grid: CUDA allows less than 48 KiB by default.
 void allow_shared(std::size_t bytes);
 
 /// Gets every kernel's run instead, if it is set.
@@ -58,7 +58,7 @@ extern void (*launcher)(const std::function<void()>& run);
 /// Called at every launch, if it is set. Products of cublasLt have no kernel; their grid is {m, n, k}.
 extern void (*launch_listener)(const void* kernel, dim3 grid, dim3 block, std::size_t shared_bytes);
 
-/// What the thread with index `threadIdx.x ^ step` gave as `bits`; all threads of the warp call it.
+/// Returns the `bits` of the thread with index `threadIdx.x ^ step`; all threads of the warp call it.
 std::uint64_t exchange_in_warp(std::uint64_t bits, int step);
 
 }  // namespace trireme::test
@@ -81,7 +81,7 @@ inline float __fdividef(float a, float b) { return a / b; }
 inline void __stwb(uint4* to, uint4 value) { *to = value; }
 inline void __stcs(uint4* to, uint4 value) { *to = value; }
 
-/// Of the block that runs.
+/// Dynamic shared memory of the running block.
 void* emulated_dynamic_shared();
 /// A copy is made when the thread waits for its group, as late as it may be; or at once.
 extern bool copies_at_once;

@@ -48,7 +48,7 @@ struct Candidate {
   double tokens_per_second;
 };
 
-/// All candidates, each predicted in full and by itself.
+/// All candidates, each predicted in full and separately.
 std::vector<Candidate> all_candidates(const config::RunConfig& config, int ranks, const Machine& machine) {
   std::vector<Candidate> all;
   for (const config::RunConfig& group : candidate_groups(config, ranks, machine))

@@ -53,7 +53,7 @@ TEST(HostMemoryOfNode, IsThatOfCpuRanksBuffersToo) {
   EXPECT_EQ(host_memory_of_node(memory, mesh_of(1, 8), node_of(8)).bytes, Bytes{8 * 1100});
 }
 
-/// Every node by itself, rank after rank.
+/// The largest memory of a node, computed separately for each, rank after rank.
 Bytes most_of_all_nodes(const std::vector<Memory::InHost>& by_pipeline_rank, int ranks, int node) {
   const int stride = ranks / static_cast<int>(by_pipeline_rank.size());
   Bytes most;

@@ -65,7 +65,7 @@ std::vector<Cost> random_costs(const Case& run, unsigned seed, bool wires) {
   return costs;
 }
 
-/// Where nothing is shared: the longest path, by its definition.
+/// Without shared resources: the longest path, by its definition.
 double longest_path_step(const Case& run, const std::vector<Cost>& costs) {
   const int n = static_cast<int>(run.schedule.ops.size());
   std::map<int, double> memo;

@@ -51,7 +51,7 @@ TEST(CsvFuzz, IsAnErrorWithItsPlaceOrAReportWithNumbers) {
   int reports = 0, errors = 0;
   for (unsigned round = 0; round < rounds; ++round) {
     Damage damage(round);
-    // One row costs a fifth of all; rows beside others are damaged too.
+    // Files of one row take a fifth of the time of all rows; both are damaged.
     std::string csv = round % 10 == 0 ? sound() : header + rows[round % rows.size()];
     for (std::size_t times = 1 + damage.below(3); times > 0; --times) csv = damage.of(csv, ",");
     SCOPED_TRACE(csv);

@@ -39,7 +39,7 @@ std::string error_of(const std::string& text) {
 struct Figures {
   double rows = 0, median = 100, p90 = 100, within = 0;
 };
-/// Of the family's line, in percent.
+/// Figures of the family's line, in percent.
 Figures figures_of(const std::string& report) {
   const std::regex line(
       "FSDP and HSDP: (\\d+) rows, tokens/s median ([\\d.]+)% p90 ([\\d.]+)%.*without calibration (\\d+)% of the rows");
@@ -89,7 +89,7 @@ TEST(Validate, ARowThatCalibratesSetsTheRateOfItsSource) {
   EXPECT_THAT(validate(plain, "f"), HasSubstr("without calibration 0% of the rows within 15%"));
 }
 
-/// A few rows move two rates, but not by what one disturbed run was slower.
+/// A few rows move two rates, but not as far as one disturbed run was slower.
 TEST(Validate, ADisturbedRunCalibratesNothing) {
   std::vector<PublishedRow> rows;
   for (const int micro : {1, 2, 4, 8}) {
@@ -145,7 +145,7 @@ TEST(PublishedRow, FindsTheMachineByWholeWords) {
   EXPECT_EQ(machine("MI300X"), "none");
 }
 
-/// HSDP that does not say over how many replicas shards within a node; dp may count a replica's ranks only.
+/// HSDP with an unstated number of replicas shards within a node; dp may count a replica's ranks only.
 TEST(PublishedRow, TellsReplicasFromShards) {
   const std::string hybrid = row("HSDP", 1000);
   const auto read = [&](const std::string& ranks, const std::string& dp) {
@@ -164,7 +164,7 @@ TEST(PublishedRow, TellsReplicasFromShards) {
   EXPECT_EQ(counted.dp, 32);
 }
 
-/// The fit finds the numbers that made the rows, but for what they do not determine.
+/// The fit recovers the numbers that generated the rows, except for undetermined ones.
 TEST(Fit, PredictsWhatItWasNotFittedOn) {
   std::string csv = header;
   for (const int micro : {1, 2, 4, 8}) csv += row("ZeRO-1", 1000, "", micro) + row("ZeRO-0", 1000, "", micro);

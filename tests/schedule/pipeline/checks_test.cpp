@@ -31,7 +31,7 @@ Lists model_of(int ranks, bool tied = false) {
 Op send(int edge, Phase phase, int peer) { return Send{Edge{edge}, Microbatch{0}, phase, {}, peer}; }
 Op receive(int edge, Phase phase, int peer) { return Receive{Edge{edge}, Microbatch{0}, phase, {}, peer}; }
 
-/// What is wrong with a list for each rank.
+/// Mistakes found in a list for each rank.
 std::vector<std::string> wrong(const Lists& of, std::vector<std::vector<Op>> ops) {
   std::vector<Schedule> lists;
   for (std::vector<Op>& list : ops) lists.push_back({.microbatches = 1, .ops = std::move(list)});

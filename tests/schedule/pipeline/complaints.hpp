@@ -3,7 +3,7 @@
 
 namespace trireme::schedule::testing {
 
-/// What each check of verify_pipeline says, of which ops. Most mutants are seen by several.
+/// Messages of verify_pipeline's checks, with the ops that they name. Most mutants are found by several.
 struct Complaint {
   const char* of;
   const char* text;

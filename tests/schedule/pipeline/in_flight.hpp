@@ -7,7 +7,7 @@
 #include "trireme/base/error.hpp"
 #include "trireme/schedule/pipeline/table.hpp"
 
-/// How many activations the schedules of pipelines keep, by their formulas and counted.
+/// Numbers of activations kept by the schedules of pipelines, by formulas and counted.
 namespace trireme::schedule::testing {
 
 /// Chunk activations that rank `rank` holds at once at most, from F until W or B, with F = I = W.

@@ -78,7 +78,7 @@ TEST(PipelineLists, OfAForwardPassEveryEdgeOnce) {
   for (const Pipeline& p : pipelines({2, 3, 4}, {8}))
     for (const model::TensorPart& tensor : {model::TensorPart{}, model::TensorPart{.ranks = 2}}) {
       const Lists built = lists_of(p, {}, /*tied=*/true, tensor);
-      // Throws where a list or all of them are unsound.
+      // Throws if a list or all of them are unsound.
       std::vector<Schedule> forwards = build_pipeline_forward(built.parts, p, {});
       int sends = 0;
       for (const Schedule& list : forwards)

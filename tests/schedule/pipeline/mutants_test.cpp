@@ -46,7 +46,7 @@ std::vector<std::string> wrong_with(const Lists& of, std::size_t rank, const Sch
   return verify_pipeline(lists, of.parts, of.pipeline);
 }
 
-/// Runs the lists with values: every op computes a number from those of what it reads, transfers carry it over.
+/// Executes the lists with values: every op computes a number from its inputs, and transfers carry it over.
 /// Blocking and unbuffered, so that a list that hangs does not end; nothing then.
 class Runner {
  public:

@@ -19,7 +19,7 @@ using ::testing::Contains;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-/// A way to break a schedule by editing its text, and what `verify` must say.
+/// A way to break a schedule by editing its text, and the message that `verify` must have.
 struct Broken {
   std::string name;
   std::vector<std::pair<std::string, std::string>> edits;  ///< first occurrence of .first becomes .second

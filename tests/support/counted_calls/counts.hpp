@@ -16,7 +16,7 @@ namespace counted {
 /// Counts a call. Any thread.
 void add(const std::string& what, std::int64_t bytes = 0);
 
-/// From now on `heap_peak` counts: what libraries keep since they were loaded is not of interest.
+/// Starts counting `heap_peak`: excludes memory that libraries keep from the time of loading.
 void begin_heap();
 /// The most bytes that C++ objects took at a time.
 [[nodiscard]] std::int64_t heap_peak();

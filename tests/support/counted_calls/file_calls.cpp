@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What is asked of the file system by path: opens, creations, looks (stat, access, a directory's list) and changes.
+// Counts accesses to the file system by path: opens, creations, looks (stat, access, a directory's list) and changes.
 #include <dirent.h>
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -132,7 +132,7 @@ ON_PATH("look", stat64, int(const char*, struct stat64*), (const char* path, str
 ON_PATH("look", lstat, int(const char*, struct stat*), (const char* path, struct stat* status), path, status)
 ON_PATH("look", lstat64, int(const char*, struct stat64*), (const char* path, struct stat64* status), path, status)
 ON_PATH("look", access, int(const char*, int), (const char* path, int mode), path, mode)
-// What stat was for programs built before glibc 2.33: the std::filesystem that is found first is of libtorch.
+// stat of programs built before glibc 2.33: the first definition of std::filesystem found is libtorch's.
 int __xstat(int, const char* path, struct stat* status) { return stat(path, status); }
 int __xstat64(int, const char* path, struct stat64* status) { return stat64(path, status); }
 int __lxstat(int, const char* path, struct stat* status) { return lstat(path, status); }

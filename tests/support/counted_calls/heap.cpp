@@ -46,7 +46,7 @@ std::int64_t heap_peak() { return peak - before; }
 
 }  // namespace counted
 
-// All other forms call these. A size of 0 needs memory of its own.
+// All other forms call these. A size of 0 still needs a unique address.
 void* operator new(std::size_t size) { return counted_memory(std::malloc(size == 0 ? 1 : size)); }
 void* operator new(std::size_t size, std::align_val_t alignment) { return aligned(size, alignment); }
 void operator delete(void* memory) noexcept { release(memory); }

@@ -11,7 +11,7 @@ import sys
 
 HERE = pathlib.Path(__file__).parent
 RUNS = {**dict.fromkeys(("start", "steps", "saves", "removals", "all", "resume"), (2, 8, 32)), "mixed": (8,), "mixed-resume": (8,)}
-# What a phase is: so many times each run.
+# Phases, as sums of runs with factors.
 PHASES = {
     "start, a step, stop": {"start": 1},
     "two more steps": {"steps": 1, "start": -1},
@@ -29,12 +29,12 @@ WHO = ("the first rank", "another rank")
 
 # Calls that grow, by phase and pattern: what n ranks make at most, of2 being what 2 make; of the first rank, of each other one.
 CALLS = {
-    # Of each of a step's reductions a message to and from each other rank: sums are made in the order of the ranks.
+    # A message to and from each other rank for each of a step's reductions: sums are computed in rank order.
     ("start, a step, stop", "(send|receive) world"): (lambda of2, n: 4 * (n - 1),) * 2,
     ("two more steps", "(send|receive) world"): (lambda of2, n: 8 * (n - 1),) * 2,
-    # Of a checkpoint that is loaded, one rank looks at every file's size: it decides which checkpoint is whole.
+    # One rank looks at the size of every file of a checkpoint to load: it determines which checkpoint is complete.
     ("a load", "look .*/step-#/shards/.*"): (lambda of2, n: of2 - 2 + n, lambda of2, n: of2),
-    # Of a checkpoint that is removed, one rank unlinks every file.
+    # One rank unlinks every file of a removed checkpoint.
     ("two removals", "change .*removed/shards/.*"): (lambda of2, n: 2 * n, lambda of2, n: 0),
 }
 # Bytes that grow by so many a rank at most, of the first rank and of each other one.
@@ -44,9 +44,9 @@ BYTES = {
     ("an evaluation", "allgather world"): (1200, 1200),
     ("start, a step, stop", "gather world"): (600, 0),  # step times
     ("(start, a step, stop|three saves)", "broadcast world"): (60, 60),  # identities of directories, within a node
-    ("three saves", "gather world"): (4500, 0),  # what the index says of a rank's part
+    ("three saves", "gather world"): (4500, 0),  # a rank's part of the index
     ("a load", "gather world"): (200, 0),  # the pieces that a rank reads
-    ("a load", "scatter world"): (1500, 0),  # what the index says of them
+    ("a load", "scatter world"): (1500, 0),  # entries of the index for them
     ("three saves", MEMORY): (6000, 100),  # the index
     ("", MEMORY): (100, 100),
 }
@@ -139,7 +139,7 @@ def parse(text):
 
 
 def near(number, expected, what):
-    """Texts have names of machines and times in them; libraries make objects of their own."""
+    """Texts contain names of machines and times; libraries allocate objects, too."""
     return abs(number - expected) <= (0.05 * abs(expected) + (65536 if what == MEMORY else 512))
 
 

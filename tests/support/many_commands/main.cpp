@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// `many_commands FILE` runs command lines of `trireme` one after the other in one process, under mpirun or alone, as if
-// each had been started by itself: a start takes longer than what small models compute. FILE has a command a line, its
-// words parted by tabs. MPI and Kokkos, which begin and end once in a process, do so around all of them: the linker
-// (--wrap) gives the program the functions below. It ends with the first exit code that is not 0; "$ trireme ..." on
-// standard error precedes what each command says.
+// `many_commands FILE` runs command lines of `trireme` one after the other in one process, under mpirun or alone, with
+// the effect of separate starts: a start takes longer than the computations of small models. FILE has a command per
+// line, with words separated by tabs. MPI and Kokkos can be initialized once per process and are initialized around all
+// commands: the linker (--wrap) replaces their functions by those below. It ends with the first exit code other than 0;
+// "$ trireme ..." on standard error precedes the output of each command.
 #include <mpi.h>
 
 #include <cstdio>

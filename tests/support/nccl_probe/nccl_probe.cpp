@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the NCCL library does between the ranks of this job, without anything of Trireme's: faults of NCCL or the
-// machine show here, those of Trireme in its own tests.
+// Behaviour of the NCCL library between the ranks of this job, without code of Trireme: faults of NCCL or the machine
+// show here, those of Trireme in its own tests.
 //
 //   mpirun -n N one_gpu_rank.sh nccl_probe GROUP...     basic order lazy free cost many windows graph abort kill stop
 //   mpirun -n N nccl_probe --oracle-only                the values and arguments of `basic` over MPI, without a GPU
@@ -9,7 +9,7 @@
 //
 // Rank 0 prints a line a check, `PASS|FAIL name value seconds`; survivors of `kill` print theirs. A check that hangs
 // ends the program with such a line: run a group at a time. Repeats follow from the time of one collective, so that a
-// group takes a bounded time. PROBE_SMALL=1: two sizes of messages. Exit code 1 where a check failed.
+// group takes a bounded time. PROBE_SMALL=1: two sizes of messages. Exit code 1 if a check failed.
 #include <cuda_runtime.h>
 #include <mpi.h>
 #include <nccl.h>
@@ -164,7 +164,7 @@ ncclConfig_t config(int blocking) {
   return made;
 }
 
-/// A communicator on a stream of its own.
+/// A communicator with a separate stream.
 struct Comm {
   explicit Comm(int roots = 1, int blocking = 0) {
     if (on_host) return;
@@ -237,7 +237,7 @@ struct Comm {
     else
       launch([&] { return ncclBroadcast(data, data, bytes, ncclInt8, root, handle, stream); });
   }
-  /// Messages of counts[a][b] bytes from rank a to rank b, side by side; none where that is 0.
+  /// Messages of counts[a][b] bytes from rank a to rank b, side by side; none if that is 0.
   void exchange(const char* out, char* in, const std::function<std::size_t(int, int)>& counts) const {
     std::size_t going = 0, coming = 0;
     if (on_host) {
@@ -406,7 +406,7 @@ void measure_hop() {
 }
 int repeats(double seconds, int most) { return std::clamp(static_cast<int>(seconds / std::max(hop, 1e-6)), 4, most); }
 
-/// All-gathers over communicators of their own, with `before(k)` ahead of the launch on stream k.
+/// All-gathers over separate communicators, with `before(k)` ahead of the launch on stream k.
 std::string in_one_order(std::vector<std::unique_ptr<Comm>>& comms, int launches,
                          const std::function<void(std::size_t)>& before) {
   std::vector<std::unique_ptr<Buffer>> from, to;
@@ -521,7 +521,7 @@ void lazy() {
   });
 }
 
-void freeing() {  // known to wait for the device: the value tells, and Trireme frees nothing in a step
+void freeing() {  // known to wait for the device; Trireme frees nothing in a step
   limit_seconds = 20;
   check("free/of_page_locked_memory_while_a_collective_is_pending", [](std::string&) {
     void* pinned = nullptr;
@@ -739,7 +739,7 @@ void stop_group() {
     const double began = now();
     for (int go_on = 1; go_on != 0;) {
       if (wrong.empty()) wrong = sums_are_right(comm, 1024, false, 0);
-      go_on = now() - began < 13 ? 1 : 0;  // as rank 0 says
+      go_on = now() - began < 13 ? 1 : 0;  // of rank 0
       MPI_Bcast(&go_on, 1, MPI_INT, 0, MPI_COMM_WORLD);
     }
     return wrong;

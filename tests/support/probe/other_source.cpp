@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Not a test: the second source of the probe, which --file has to tell from the first.
+// Not a test: the second source of the probe, for the selection by --file.
 #include <gtest/gtest.h>
 
 namespace {

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# What a test could not try here makes ctest count it as skipped, and tests/run.sh end with the reason; no failure is hidden by that.
+# A test that cannot run here counts as skipped in ctest, and tests/run.sh ends with the reason; failures are not hidden by that.
 # Environment: DATA_TESTS (a program of GoogleTest's), TRIREME_SOURCE.
 work=$(mktemp -d "${TMPDIR:-/tmp}/trireme-skips-test.XXXXXX")
 trap 'rm -rf "$work"' EXIT

@@ -20,7 +20,7 @@
 namespace trireme::test {
 namespace {
 
-/// How far the last chosen of `values` [N, M] and the first that is not are apart.
+/// Records the smallest distance between the last chosen of `values` [N, M] and the first one not chosen.
 void note_margin(const at::Tensor& values, std::int64_t chosen, PlainRouter* router) {
   if (router == nullptr || chosen == values.size(1)) return;
   const at::Tensor best = std::get<0>(at::topk(values.detach(), chosen + 1));
@@ -28,7 +28,7 @@ void note_margin(const at::Tensor& values, std::int64_t chosen, PlainRouter* rou
                             (best.select(1, chosen - 1) - best.select(1, chosen)).min().to(at::kDouble).item<double>());
 }
 
-/// What experts are chosen by: -inf in groups that are not among a token's best.
+/// Scores for the choice of experts: -inf in groups that are not among a token's best.
 at::Tensor in_best_groups(const config::Model& model, const at::Tensor& preference, PlainRouter* router) {
   if (model.router_groups == 1) return preference;
   const at::Tensor grouped = preference.view({preference.size(0), model.router_groups, -1});
@@ -83,10 +83,10 @@ at::Tensor plain_experts(const config::Model& model, const Parameters& parameter
   if (deepseek) preference = preference + parameters.at(block + "gate.e_score_correction_bias").detach();
   preference = in_best_groups(model, preference, router);
   note_margin(preference, model.experts_per_token, router);
-  // Of equal ones the lower experts: topk leaves that open.
+  // Chooses the lower expert among equal ones: topk leaves that open.
   const at::Tensor order = std::get<1>(at::sort(preference, /*stable=*/true, /*dim=*/-1, /*descending=*/true));
   const at::Tensor chosen = order.slice(1, 0, model.experts_per_token), values = scores.gather(1, chosen);
-  // Of one expert it is 1, whatever the logits: their gradient is nothing, not rounding.
+  // A single expert has weight 1 for any logits: the gradient is exactly zero, without rounding.
   const at::Tensor normalized =
       model.experts_per_token == 1 ? at::ones_like(values) : values / values.sum(1, /*keepdim=*/true);
   const at::Tensor weights =

@@ -33,7 +33,7 @@ struct Table {
   [[nodiscard]] double nearest(double v) const {
     const double size = std::abs(v);
     if (!(size <= largest)) return std::numeric_limits<double>::quiet_NaN();  // a scale that is too small
-    // How many values are below: counted, since branches would go either way as often.
+    // Number of values below: counted, since branches would be mispredicted half of the time.
     std::size_t above = 0;
     for (std::size_t step = 64; step > 0; step /= 2)
       above += step * static_cast<std::size_t>(values[above + step - 1] < size);
@@ -48,7 +48,7 @@ struct Table {
   double largest = 0;
 };
 
-/// The least power of two, from 2^-126 on, with which `largest` is in the table; NaN where it is not finite.
+/// The least power of two, from 2^-126 on, with which `largest` is in the table; NaN if it is not finite.
 double scale_for(const Table& table, double largest) {
   if (!std::isfinite(largest)) return std::numeric_limits<double>::quiet_NaN();
   int exponent = largest == 0 ? -126 : std::max(-126, std::ilogb(largest) - std::ilogb(table.largest) - 1);
@@ -56,9 +56,9 @@ double scale_for(const Table& table, double largest) {
   return std::ldexp(1, exponent);
 }
 
-/// What shares a scale becomes its values.
+/// Rounds the values that share a scale.
 void round_group(const Table& table, std::span<double> group) {
-  double most = 0;  // the largest magnitude; NaN where there is one
+  double most = 0;  // the largest magnitude; NaN if there is one
   for (const double v : group)
     if (std::isnan(v) || !(std::abs(v) <= most)) most = std::abs(v);
   const double scale = scale_for(table, most);
@@ -98,7 +98,7 @@ at::Tensor plain_fp8_values(const at::Tensor& x, const PlainRounding& rounding) 
   const Table& table = rounding.e5m2 ? e5m2 : e4m3;
   at::Tensor out = x.detach().clone();
   if (out.numel() == 0) return out;
-  // What shares a scale one after the other.
+  // Groups of values that share a scale, one after the other.
   const at::Tensor summed_last = rounding.down_columns ? out.t() : out;
   const at::Tensor flat = summed_last.to(at::kDouble).contiguous();
   const std::span<double> all(flat.mutable_data_ptr<double>(), static_cast<std::size_t>(flat.numel()));

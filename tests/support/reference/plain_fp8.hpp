@@ -26,7 +26,7 @@ struct PlainRounding {
 /// x w^T, with the gradient by x from rounded operands and that by w from x and the gradient as they are. x: [..., K].
 [[nodiscard]] at::Tensor plain_fp8_product(const at::Tensor& x, const at::Tensor& w, Fp8 recipe);
 
-/// Which products of the plain program are in fp8, and where tensor ranks cut the dimension that they sum over.
+/// Products of the plain program in fp8, with tensor ranks' partitions of the summed dimension.
 struct PlainFp8 {
   Fp8 recipe = Fp8::none;
   std::vector<std::string> skip{};

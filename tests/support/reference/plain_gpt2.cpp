@@ -39,7 +39,7 @@ struct Gpt2Forward {
     return at::cat(plain_fp8_joint(x, of(name + ".weight").chunk(parts), of(name + ".bias").chunk(parts), units, fp8),
                    -1);
   }
-  /// Of an input that tensor ranks divide.
+  /// Product of an input that tensor ranks divide.
   [[nodiscard]] at::Tensor summed(const at::Tensor& x, const std::string& name) const {
     return in_fp8(name) ? plain_fp8_sum(x, of(name + ".weight"), fp8) + of(name + ".bias") : project(x, name);
   }

@@ -133,7 +133,7 @@ struct LlamaForward {
     return parameters.at(layer + name + ".weight");
   }
 
-  /// A linear layer, with its bias where there is one.
+  /// A linear layer, with its bias if there is one.
   [[nodiscard]] at::Tensor linear(const at::Tensor& x, const std::string& name) const {
     const auto bias = parameters.find(layer + name + ".bias");
     const at::Tensor y = project(x, of_layer(name));
@@ -183,7 +183,7 @@ struct LlamaForward {
            (types.empty() || types[static_cast<std::size_t>(index) % types.size()] == "sliding_attention");
   }
 
-  /// What attention of the layer does not see: also what lies before its window.
+  /// Positions masked in the layer's attention, including those before its window.
   [[nodiscard]] at::Tensor hidden(std::int64_t positions) const {
     if (!slides()) return unseen;
     const at::Tensor far = at::ones({positions, positions}, at::kBool).tril(-model.sliding_window);
@@ -252,7 +252,7 @@ struct LlamaForward {
     return sum_of_ranks(inner, "mlp.down_proj");
   }
 
-  /// x + branch of what it reads: normed before, behind or on both sides.
+  /// x + branch(x), with norms before the branch, after it or both.
   template <class Branch>
   [[nodiscard]] at::Tensor added(const at::Tensor& x, const char* before, const char* behind, Branch branch) const {
     at::Tensor y = branch(before == nullptr ? x : normed(x, layer + before));

@@ -23,8 +23,8 @@ namespace trireme::test {
 /// Parameters in full by Hugging Face name: fp32, or fp64 to see what rounding does.
 using Parameters = std::map<std::string, at::Tensor>;
 
-/// What attention does not see, bool [B, 1, T, T] (query, key): what comes later, and with `document_end` what lies in
-/// another document. tokens: [B, T] int64.
+/// Attention mask of hidden positions, bool [B, 1, T, T] (query, key): later ones and, with `document_end`, those of
+/// other documents. tokens: [B, T] int64.
 [[nodiscard]] at::Tensor plain_unseen(const at::Tensor& tokens, std::optional<std::int64_t> document_end = {});
 
 /// Losses of the routers of all layers, with their graph.
@@ -35,8 +35,8 @@ struct PlainRouter {
   std::map<std::string, at::Tensor> loads{};                ///< tokens of each expert, by the name of a correction bias
 };
 
-/// What a layer's experts compute of h [B, T, D]: all of them compute every token, whose weight is 0 where it did not
-/// choose them. layer: how its tensors begin. router: where its losses are added; may be null.
+/// Output of a layer's experts for h [B, T, D]: all experts compute every token, with weight 0 unless chosen. layer:
+/// prefix of its tensors' names. router: its losses are added there; may be null.
 [[nodiscard]] at::Tensor plain_experts(const config::Model& model, const Parameters& parameters,
                                        const std::string& layer, const at::Tensor& h, PlainRouter* router,
                                        const PlainFp8& fp8 = {});
@@ -54,7 +54,7 @@ struct PlainRouter {
                                            const at::Tensor& tokens, const at::Tensor& unseen,
                                            const PlainFp8& fp8 = {});
 
-/// The rows of one optimizer step over the whole job: int64, [batch.global, seq_len] each; targets -1 where they do not
+/// The rows of one optimizer step over the whole job: int64, [batch.global, seq_len] each; targets -1 if they do not
 /// count.
 struct PlainBatch {
   at::Tensor inputs;
@@ -74,7 +74,7 @@ class PlainData {
 
   config::RunConfig config_;
   std::vector<std::vector<std::int64_t>> samples_;  ///< of all files, [seq_len + 1] each
-  std::vector<std::vector<std::int64_t>> targets_;  ///< of each sample, [seq_len]: -1 where a mask has a 0
+  std::vector<std::vector<std::int64_t>> targets_;  ///< of each sample, [seq_len]: -1 if a mask has a 0
   std::vector<std::vector<std::int64_t>>
       documents_;                    ///< of each sample's inputs, [seq_len]: the number of its document
   std::vector<std::int64_t> order_;  ///< of the samples used so far; empty: the files' own
@@ -92,14 +92,14 @@ struct PlainLoss {
 /// The learning rate of step `step`, from 0.
 [[nodiscard]] double plain_learning_rate(const config::RunConfig& config, std::int64_t step);
 
-/// What a run shows: for each step the loss (cross-entropy), the gradient norm before clipping, and the z-loss.
+/// Results of a run: for each step the loss (cross-entropy), the gradient norm before clipping, and the z-loss.
 struct Curve {
   std::vector<double> losses;
   std::vector<double> grad_norms;
   std::vector<double> z_losses;
   std::vector<double> router_losses{};  ///< weighted
-  /// Of the plain program: how far apart the logits of the last expert that a token chose and the first that it did not
-  /// choose are at least. Where that is rounding, another program may choose otherwise.
+  /// For the plain program: the smallest distance between the logits of a token's last chosen expert and the first one
+  /// not chosen. If it is within rounding, another program may choose differently.
   double router_margin = std::numeric_limits<double>::infinity();
   friend bool operator==(const Curve&, const Curve&) = default;
 };

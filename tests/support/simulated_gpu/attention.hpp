@@ -7,7 +7,7 @@
 
 namespace trireme::test::gpu {
 
-/// How a library's attention behaves on the simulated GPU, for tests of the choice between them.
+/// Behaviour of a library's attention on the simulated GPU, for tests of the choice between them.
 struct AttentionLibraryOnTrial {
   bool refuses = false;
   std::optional<std::int64_t> wrong_from;  ///< sequences of as many tokens or more are computed wrongly

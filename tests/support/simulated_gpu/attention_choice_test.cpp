@@ -14,7 +14,7 @@ using test::gpu::cudnn_on_trial;
 using test::gpu::flash_on_trial;
 using namespace std::chrono_literals;
 
-/// Longer than what is compared with dense.
+/// Too long for the comparison with dense attention.
 const AttentionShape longer{1, 400, 4, 2, 16};
 const AttentionShape shorter{2, 24, 4, 2, 16};
 

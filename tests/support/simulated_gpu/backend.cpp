@@ -26,8 +26,8 @@ namespace {
 
 constexpr auto cuda = c10::DeviceType::CUDA;
 
-/// A process has GPU 0. A thread that has not set its GPU is at another one, as a new thread on a real node is at the
-/// first: what CUDA does there without a guard of its own makes a context on it.
+/// A process has GPU 0. A thread that has not set its GPU uses another one, as a new thread on a real node uses the
+/// first: CUDA calls there without a device guard create a context on it.
 constexpr c10::DeviceIndex not_ours = 1;
 c10::DeviceIndex& device_of_thread() {
   thread_local c10::DeviceIndex device = gettid() == getpid() ? c10::DeviceIndex{0} : not_ours;
@@ -74,7 +74,7 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
     invariant(!events_fail(), "CUDA error: an illegal memory access was encountered");
     if (events_are_held()) return false;
     if (concurrent()) return is_done(moment);
-    reach(moment);  // or nobody would
+    reach(moment);  // nothing else makes it run
     return true;
   }
   void destroyEvent(void* event, c10::DeviceIndex) const noexcept override { delete static_cast<Moment*>(event); }
@@ -114,7 +114,7 @@ class Arguments {
   explicit Arguments(c10::ArrayRef<c10::IValue> given) {
     for (const c10::IValue& value : given) on_host.push_back(translated(value));
   }
-  /// What a result is on the device: an argument, a view of one, or nothing that is there already.
+  /// Relation of a result to the device: an argument, a view of one, or new.
   [[nodiscard]] std::optional<at::Tensor> on_device(const at::Tensor& result) const {
     if (!result.defined() || result.is_cuda()) return result;
     for (const auto& [original, alias] : pairs_)
@@ -176,12 +176,12 @@ class Arguments {
 
 torch::jit::Stack call(const c10::OperatorHandle& op, torch::jit::Stack arguments) {
   const at::AutoDispatchBelowADInplaceOrView kernels_only;
-  const torch::jit::Stack kept = arguments;  // what is returned may refer to what was given
+  const torch::jit::Stack kept = arguments;  // returned values may refer to arguments
   op.callBoxed(arguments);
   return arguments;
 }
 
-/// Copies of what the operator writes, so that it can be asked what it would return.
+/// Copies of the tensors that the operator writes, to compute its return values without side effects.
 torch::jit::Stack without_effects(const c10::FunctionSchema& schema, torch::jit::Stack arguments) {
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     const auto* const alias = schema.arguments()[i].alias_info();
@@ -251,7 +251,7 @@ void run(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const Arguments arguments(originals);
   const torch::jit::Stack& given = arguments.on_host;
 
-  // The host waits for what it is told, and for a copy from or to its memory unless that does not block.
+  // The host waits for values that it reads, and for a copy from or to its memory unless that does not block.
   const bool host = arguments.reads_the_host(), told = schema.name() == "aten::_local_scalar_dense";
   const bool waits = told || (host && !(schema.name() == "aten::copy_" && given[2].toBool()));
   Recording* const records = recording();
@@ -260,7 +260,7 @@ void run(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const bool later = records != nullptr || (late() && !waits);
 
   const Running now;
-  recording() = nullptr;  // what stands in for the device is no work of its own
+  recording() = nullptr;  // the substitute for the device is not recorded
   const torch::jit::Stack returned = call(op, later ? without_effects(schema, given) : given);
   recording() = records;
   Made made;
@@ -294,7 +294,7 @@ TORCH_LIBRARY_IMPL(aten, CUDA, library) {
   library.impl("empty.memory_format", &empty);
   library.impl("empty_strided", &empty_strided);
   library.impl("record_stream", &record_stream);
-  // Where libtorch would look for a kernel of the device behind an operator of all devices.
+  // libtorch dispatches here for a kernel of the device after an operator of all devices.
   library.impl("copy_", torch::CppFunction::makeFromBoxedFunction<&run>());
 }
 TORCH_LIBRARY_IMPL(_, CUDA, library) { library.fallback(torch::CppFunction::makeFromBoxedFunction<&run>()); }

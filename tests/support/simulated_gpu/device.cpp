@@ -16,7 +16,7 @@
 namespace trireme::device {
 namespace {
 
-/// Graphs as CUDA has them: what is recorded is work on addresses, and nothing of the host's runs again.
+/// Graphs with CUDA's semantics: recorded work uses fixed addresses, and host code does not run again.
 class SimulatedGraphs final : public Graphs {
  public:
   void make_room() override { invariant(graphs_.empty(), "room for graphs is made before the first of them"); }
@@ -66,7 +66,7 @@ GpuProbe probe_gpus() {
   return probe;
 }
 
-/// A process has one, whatever its number: nobody sees another process's memory.
+/// A process has one GPU with any number: memory is private to the process.
 c10::Device use_gpu(int index) {
   test::gpu::taken_gpu() = index;
   set_host_memory_apart();

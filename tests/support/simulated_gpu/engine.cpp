@@ -73,7 +73,7 @@ class Memory final : public c10::Allocator {
   }
   void close(bool closes) {
     if (closes) {
-      // What is allocated from now on is new: opening all that earlier tests have used would take most of the time.
+      // Later allocations take new memory: opening all memory of earlier tests would take most of the time.
       const std::scoped_lock lock(mutex_);
       free_.clear();
       closed_from_ = used_ = (used_ + page - 1) / page * page;
@@ -92,7 +92,7 @@ class Memory final : public c10::Allocator {
   }
 
  private:
-  /// Whose a block is.
+  /// Pool and stream of a block.
   struct Home {
     int pool;
     c10::StreamId stream;
@@ -154,7 +154,7 @@ std::recursive_mutex& turn() {
   static std::recursive_mutex& mutex = *new std::recursive_mutex;
   return mutex;
 }
-int depth = 0;  // of Running, of the thread whose turn it is
+int depth = 0;  // of Running, in the thread that holds the turn
 
 /// Work, or what is waited for in place of it.
 struct Item {
@@ -162,13 +162,13 @@ struct Item {
   std::function<bool()> done{};  ///< null: when `work` has run
 };
 
-/// What was launched on a stream and has not run.
+/// Work launched on a stream that has not run.
 struct Queue {
   std::deque<Item> work;
   std::int64_t launched = 0, done = 0;
   bool runs = false;
 };
-/// Whoever has the turn may look at them.
+/// Requires the turn.
 std::map<c10::StreamId, Queue>& queues() {
   static std::map<c10::StreamId, Queue>& all = *new std::map<c10::StreamId, Queue>;
   return all;

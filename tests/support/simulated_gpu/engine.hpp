@@ -9,16 +9,16 @@
 #include <string>
 #include <vector>
 
-/// A GPU simulated on the CPU, for tests where there is none: tensors of device type CUDA, whose memory only the
+/// A GPU simulated on the CPU, for tests if there is none: tensors of device type CUDA, whose memory only the
 /// device's own work has to touch (`close_memory`). Libtorch's operators run there by its CPU kernels (backend.cpp),
 /// ours by the emulator in tests/kernels/on_host.
 ///
-/// Work runs where it is launched. With TRIREME_SIMULATED_GPU=concurrent a thread of the device runs the streams
+/// Work runs when it is launched. With TRIREME_SIMULATED_GPU=concurrent a thread of the device runs the streams
 /// concurrently with the host: collectives of the simulated NCCL are pending then, and end some time after the last
-/// rank came to them. With TRIREME_SIMULATED_GPU=late it runs as late as it may, so that whatever was not
-/// waited for is missing: only somebody who waits for a stream or an event makes that run, and what it waits for. With
-/// "compute late" that is so on the default stream, and the others run at once, so that whatever did not wait for it is
-/// too early. (Operators run twice then: at once on copies, to know the shapes of their results.)
+/// rank called them. With TRIREME_SIMULATED_GPU=late it runs as late as possible, so that results of missing waits are
+/// absent: only a wait for a stream or an event makes that run, with its dependencies. With "compute late" this holds
+/// for the default stream, and the others run at once, so that work without a wait for it is too early. (Operators run
+/// twice then: at once on copies, to determine the shapes of their results.)
 namespace trireme::test::gpu {
 
 /// Whether work may run after its launch.
@@ -45,7 +45,7 @@ struct Moment {
 void reach(const Moment& moment);
 /// Whether it is done; nothing is made to run.
 [[nodiscard]] bool is_done(const Moment& moment);
-/// Holds up what is launched on `stream` from now on until `moment` is done.
+/// Delays later launches on `stream` until `moment` is done.
 void hold_up(c10::StreamId stream, const Moment& moment);
 /// Holds it up, on a concurrent device, until `done` returns true, which the device asks again and again from the time
 /// at which all that was launched before is done.
@@ -56,10 +56,10 @@ void hold_up(c10::StreamId stream, std::function<bool()> done);
 void wait_for(const Moment& moment);
 [[nodiscard]] std::int64_t host_waits();
 
-/// From now on no query finds that an event is done, however long one asks; or again every one does (the default).
+/// Makes all later queries of events return "not done", however often they are made; or "done" again (the default).
 void hold_events(bool holds);
 [[nodiscard]] bool events_are_held();
-/// From now on every query of an event throws, as after an error of a kernel; or none does.
+/// Makes all later queries of events throw, as after an error of a kernel; or none.
 void fail_events(bool fails);
 [[nodiscard]] bool events_fail();
 
@@ -75,9 +75,9 @@ class Running {
   Running& operator=(const Running&) = delete;
 };
 
-/// Where the calling thread keeps what it submits instead of running it; null: it runs.
+/// Recording of the calling thread, which stores submitted work instead of running it; null: it runs.
 struct Recording {
-  int pool = 0;  ///< of the device's memory, never given to anybody else
+  int pool = 0;  ///< of the device's memory, used by no other recording
   std::vector<std::function<void()>> work;
 };
 Recording*& recording();
@@ -92,8 +92,8 @@ void used_on(const void* block, c10::StreamId stream);
 /// A new pool, and what it has that is not in use.
 [[nodiscard]] int new_pool();
 [[nodiscard]] std::size_t idle_bytes(int pool);
-/// From now on what is allocated of the device's memory is closed where nothing runs: whoever touches it ends with
-/// SIGSEGV. Slow.
+/// Closes device memory allocated later while no device
+/// work runs: an access then ends with SIGSEGV. Slow.
 void close_memory(bool closes);
 /// The most that may be allocated. Beyond it an allocation throws EnvironmentError as libtorch's does.
 void cap(std::size_t bytes);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How often the host waits for a GPU in a step of a mixture of experts: once more a layer and microbatch than without
-// experts, in forward, with and without expert ranks; not in what runs again, and not in backward.
+// Number of host waits for a GPU in a step of a mixture of experts: one more per layer and microbatch than without
+// experts, in forward, with and without expert ranks; none in recompute and in backward.
 #include <gtest/gtest.h>
 
 #include "support/jobs.hpp"

@@ -29,7 +29,7 @@ struct NeedKind {
   int lanes_from = 0;  ///< ranks from which a slow lane shows it; 0: none does
 };
 
-/// What is trained, and what may show a missing need.
+/// A training, and the settings that can reveal a missing need.
 struct MissedNeeds {
   config::RunConfig config;
   train::JobOptions options;
@@ -47,7 +47,7 @@ struct MissedNeeds {
         continue;
       }
       if (kind.lanes_from == 0 || kind.lanes_from > world.size()) continue;
-      // Where a busy machine makes the other lanes slow too, one has to be slower.
+      // On a busy machine, whose other lanes are slow too, a longer sleep is needed.
       const bool seen = std::ranges::any_of(std::array{1, 10, 50}, [&](int milliseconds) {
         return std::ranges::any_of(
             slow_lanes, [&](schedule::Lane slow) { return trained(&kind, slow, milliseconds, world) != expected; });

@@ -38,7 +38,7 @@ std::atomic<int> times_in_progress = 0, splits = 0, aborts = 0, queued_aborts = 
 std::atomic<bool> ends_are_held = false, splits_are_held = false;
 std::function<void()> at_init;
 
-/// Which ranks NCCL takes for one: of one GPU and one host. Read once, like NCCL's own.
+/// Identity of a rank for NCCL: its GPU and host id. Read once, as in NCCL.
 struct Identity {
   int gpu = 0;
   std::array<char, 64> host{};
@@ -79,7 +79,7 @@ void note(const ncclConfig_t& config) {
   cta_policies.push_back(config.CTAPolicy);
 }
 
-/// What the ranks of a new communicator share; null where it cannot be had.
+/// Memory shared by the ranks of a new communicator; null if it cannot be mapped.
 Shared* open_shared(const ncclUniqueId& id) {
   const int file = open(id.name.data(), O_RDWR);
   if (file < 0) return nullptr;

@@ -46,7 +46,7 @@ void on_the_gpu(const void* from, const void* to) {
   invariant(is_there(from) && is_there(to), "NCCL moves tensors on GPUs only");
 }
 
-/// to[i] = the sum over ranks, from 0 on, of what they put from `offset` on.
+/// to[i] = the sum over ranks, from 0 on, of their values from `offset` on.
 void sum_of_slots(const ncclComm& over, std::size_t offset, std::size_t count, float* to) {
   for (std::size_t i = 0; i < count; ++i) {
     float sum = 0;

@@ -31,7 +31,7 @@ namespace trireme::test::gpu::nccl {
 
 constexpr std::size_t slot_bytes = std::size_t{4} << 20;
 constexpr int most_ranks = 64;
-/// What a launch takes at least: long enough for whoever does not wait for it to be found inside.
+/// Minimum duration of a launch: long enough to find a second thread inside that does not wait for it.
 constexpr std::chrono::microseconds launch_time{200};
 
 /// Whether the calling thread has begun a group and not ended it.
@@ -40,10 +40,10 @@ constexpr std::chrono::microseconds launch_time{200};
 /// Windows that communicators still had when they were finalized; all that were registered.
 inline std::atomic<int> left_windows = 0, registered_windows = 0;
 
-/// How long a collective is pending on a concurrent device after it has begun.
+/// Time that a collective is pending on a concurrent device after its begin.
 constexpr std::chrono::microseconds pending_time{500};
 
-/// What the ranks of a communicator share: a place for each of them, and a meeting of all.
+/// Memory shared by the ranks of a communicator: a slot for each of them, and a barrier of all.
 struct Shared {
   std::atomic<int> arrived;
   std::atomic<int> meetings;
@@ -161,7 +161,7 @@ struct ncclComm {
     namespace nccl = trireme::test::gpu::nccl;
     return reinterpret_cast<std::byte*>(shared) + nccl::head_bytes + static_cast<std::size_t>(of) * nccl::slot_bytes;
   }
-  /// False where another rank has given up.
+  /// False if another rank has given up.
   [[nodiscard]] bool meet() const {
     const int now = shared->meetings;
     if (++shared->arrived == size) {
@@ -189,7 +189,7 @@ struct ncclComm {
     return false;
   }
   [[nodiscard]] ncclResult_t not_met() const { return lost ? ncclRemoteError : ncclSystemError; }
-  /// Every rank puts something in its place, all look at all places.
+  /// Every rank writes its slot, then all read all slots.
   ncclResult_t exchange(const std::function<void(std::byte* mine)>& put, const std::function<void()>& look) const {
     if (!trireme::test::gpu::concurrent())
       trireme::test::gpu::reach(trireme::test::gpu::moment(trireme::test::gpu::current_stream()));

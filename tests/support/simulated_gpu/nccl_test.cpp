@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What src/comm/cuda owes NCCL and no collective's result shows: one thread at a time inside a communicator, and an end
-// of a communicator that others never come to.
+// NCCL's requirements on src/comm/cuda that no result of a collective shows: one thread at a time inside a
+// communicator, and destruction of a communicator that other ranks do not destroy.
 #include "support/simulated_gpu/cuda/nccl.h"
 
 #include <ATen/ops/empty.h>
@@ -41,7 +41,7 @@
 #include "trireme/train/engine/job.hpp"
 
 namespace trireme::test::gpu::nccl {
-/// Of nccl_communicator.hpp, which includes nccl.h under the name that the real one has here.
+/// Declared in nccl_communicator.hpp, which includes nccl.h under the name of the real header.
 [[nodiscard]] bool group_is_open();
 }  // namespace trireme::test::gpu::nccl
 
@@ -91,7 +91,7 @@ TEST_F(NcclThreads, TheWatchStaysOutOfACommunicatorWhileALaneLaunches) {
     EXPECT_EQ(to[rank * elements].item<float>(), static_cast<float>(rank));
 }
 
-/// What every rank has gathers everywhere.
+/// Expects an all-gather to return the data of all ranks.
 void expect_gathers(Transport& nccl, const mpi::Communicator& world, c10::Device device) {
   constexpr std::int64_t elements = 64;
   const mpi::Deadline deadline;
@@ -168,7 +168,7 @@ TEST_F(NcclThreads, ACommunicatorThatTheOthersDoNotEndIsAbortedAtTheDeadline) {
                                .last_progress = [&] { return counts ? mpi::Clock::time_point{} : mpi::Clock::now(); }};
   auto nccl = nccl_transport(world_, device_, deadline);
   counts = true;
-  if (world_.rank() == 0) nccl.reset();  // returns, although nobody else ends it yet
+  if (world_.rank() == 0) nccl.reset();  // returns before any other rank destroys it
   ASSERT_EQ(MPI_Barrier(MPI_COMM_WORLD), MPI_SUCCESS);
   nccl.reset();
 }

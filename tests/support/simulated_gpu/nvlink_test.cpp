@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// src/device/cuda/nvlink.cpp beside an NVML of the tests' own, which it loads by the driver's name.
+// src/device/cuda/nvlink.cpp with a simulated NVML, which it loads by the driver's name.
 #include "device/cuda/nvlink.hpp"
 
 #include <gtest/gtest.h>

@@ -27,8 +27,8 @@ class DevicePipeline : public test::GpuJobs<> {
   [[nodiscard]] config::RunConfig run(int steps) const {
     config::RunConfig config = test::odd_run(files_, steps);
     config.mesh.pipeline = 2;
-    // Nothing but their needs orders slots: messages run ahead as far as there are some, and no gather waits for
-    // compute.
+    // Slots are ordered by needs only: messages run ahead as
+    // far as there are some, and no gather waits for compute.
     config.pipeline.schedule = config::PipelineKind::gpipe;
     config.sync = {.policy = config::SyncPolicy::deferred, .reshard_after_forward = 1, .reshard_after_backward = false};
     config.model.layers = 2;
@@ -66,7 +66,7 @@ TEST_F(DevicePipeline, MissesEveryNeedOfItsSlots) {
       .config = run(2),
       .options = options_,
       .slow_lanes = {Lane::compute, Lane::send, Lane::receive},
-      // Of compute one rank's, which falls behind the other.
+      // Compute is slow on one rank, which falls behind the other.
       .is_slow_here = [&](Lane slow) { return slow != Lane::compute || world_.rank() == 1; }};
   missed.expect_all(kinds, world_);
 }

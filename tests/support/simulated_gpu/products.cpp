@@ -19,8 +19,8 @@ at::Tensor& addmm_wide(const at::Tensor& to, const at::Tensor& a, const at::Tens
   return out.copy_(at::addmm(to, a.to(type), b.to(type), beta, alpha));
 }
 
-/// The scale of every element of an operand [outer, summed]. MX: tiles of 128 rows and 4 blocks, whose rows r, r + 32,
-/// r + 64 and r + 96 lie side by side.
+/// The scale of every element of an operand [outer, summed]. MX: tiles of 128 rows and 4 blocks, in which rows r, r +
+/// 32, r + 64 and r + 96 are adjacent.
 at::Tensor spread_scales(const at::Tensor& scales, const at::Tensor& operand) {
   const std::int64_t outer = operand.size(0), summed = operand.size(1);
   if (scales.scalar_type() == at::kFloat) return scales.expand({outer, summed});

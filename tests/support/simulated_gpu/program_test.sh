@@ -31,7 +31,7 @@ expect_end 5 "out of memory in \`"
 grep -qE "^activations +device" err.txt || fail "no table by category"
 rm -rf out
 
-# What offload would lock in host memory has to be there before anything is allocated.
+# Pinned host memory for offload is checked before anything is allocated.
 program train run.toml --set memory.offload=parameters --set model.hidden_size=65536 --set model.intermediate_size=262144 \
   --set model.layers=64 --set model.heads=512 --set model.kv_heads=512
 expect_end 5 "page-locked host memory"
@@ -72,7 +72,7 @@ rm -rf out
 program train run.toml --set comm.backend=nccl --set memory.offload=parameters
 expect_end 2 "gradients in host memory" "comm.backend = \"auto\""
 
-# A run that goes on from its checkpoint, bit for bit.
+# A run resumes from its checkpoint, bit for bit.
 program train run.toml --set run.output=saved --set batch.micro=4 --set checkpoint.every=3 --set checkpoint.keep=2
 expect_done
 rm -r saved/checkpoints/step-00000006
@@ -93,8 +93,8 @@ program generate out/export --prompt "the ship" --tokens 12 --device cpu
 expect_done
 cmp out.txt there.txt || fail "another text on the GPU"
 
-# A mixture of experts whose correction biases step: as on the host; the same bits when it goes on from its checkpoint; the same
-# text; and with its experts divided over two GPUs.
+# A mixture of experts with updated correction biases: the same results as on the host; the same bits when resumed from its
+# checkpoint; the same text; and with its experts divided over two GPUs.
 mixture=(--set model.architecture=dots1 --set model.experts=6 --set model.experts_per_token=2 --set model.expert_size=24 --set model.shared_size=24
   --set loss.balance_bias_rate=0.01 --set loss.balance_loss=0.01 --set batch.micro=4)
 program train run.toml "${mixture[@]}" --set run.output=experts --set checkpoint.every=3 --set checkpoint.keep=2 --set run.export=end

@@ -18,7 +18,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 mkdir -p "$work/build" "$work/root"
 
-# What the build folder would hold. Only the program is real: kernels and test programs need a GPU.
+# Contents of the build folder. Only the program is real: kernels and test programs need a GPU.
 mkdir -p "$work/build/libexec/trireme"
 ln -s "$FRONT" "$work/build/trireme"
 ln -s "$TRIREME" "$work/build/libexec/trireme/trireme"
@@ -34,7 +34,7 @@ printf '#!/bin/bash\nfor word; do [[ $word != --benchmark_out=* ]] || echo '\''{
 chmod +x "$work"/build/*_{tests,test,bench}
 GPU_REHEARSAL=1 GPU_BUILD=$work/build bash "$TRIREME_SOURCE/tests/gpu.sh" pack "$work/root/pack" || fail "pack"
 
-# A root with a shell, its tools and what they load; Python with PyTorch is mounted where it lies.
+# A root with a shell, its tools and their libraries; Python with PyTorch is mounted at its path.
 cd "$work/root"
 mkdir -p usr/bin usr/lib64 smi proc dev/shm tmp etc home
 for folder in bin lib lib64; do ln -s "usr/$folder" "$folder"; done
@@ -47,7 +47,7 @@ tools="bash sh env cat cp ls ln rm mkdir mktemp tee tail head grep sed awk sort 
 for tool in $tools; do
   path=$(type -P "$tool") && cp -L "$path" "usr/bin/$tool"
 done
-# What PyTorch's wheel takes from any Linux: the C and C++ libraries and zlib-like ones of Python.
+# Libraries that PyTorch's wheel requires from the system: C and C++, and Python's such as zlib.
 base=$("$python" -c 'import sys; print(sys.base_prefix)')
 # The libraries of CUDA that PyTorch loads: in its wheels, or where jobs/setup.sh put them, with links into the toolkit.
 cuda=$(realpath "$home"/lib/python*/site-packages/nvidia)
@@ -81,7 +81,7 @@ if ! unshare --user --map-root-user --mount --net --pid --fork true 2>/dev/null;
 fi
 run tests kernels speed-1b trace parity speed-3b trace-3b variants-1b curve variants-3b nccl nccl-more mixture mpi big sanitizer || true
 
-# What depends on a real GPU's speed or tools may fail; all that says "it ran, and computes the same" passes.
+# Criteria of a real GPU's speed or tools may fail; all criteria of running and of results pass.
 results=$work/root/gpu-results
 expect() { grep -qE "$1" "$results/summary.txt" || fail "no line in the summary: $1"; }
 for step in tests kernels speed-1b trace parity speed-3b trace-3b variants-1b curve variants-3b nccl nccl-more mixture mpi; do expect "^$step: passed in"; done
@@ -110,7 +110,7 @@ done
 rm "$results"/*
 if [[ -n $REAL ]]; then
   rm -r "$work"/root/{pack,tmp}/*
-  # The benchmark is built where somebody asked for it: here the one from above takes its place.
+  # The benchmark is built on request: here the one from above replaces it.
   for program in "$work"/build/* "$work/build/libexec/trireme/trireme"; do
     [[ ! -x $REAL/${program#"$work/build/"} || -d $program ]] || ln -sf "$REAL/${program#"$work/build/"}" "$program"
   done

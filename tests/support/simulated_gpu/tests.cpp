@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What tests for GPUs ask, of the simulated one; and what only a real one has.
+// Tests for GPUs run on the simulated one, except for properties that only a real one has.
 #include "support/gpu.hpp"
 #include "trireme/kernels/attention_library.hpp"
 
@@ -15,7 +15,7 @@ at::Tensor to_kernels(const at::Tensor& tensor) { return tensor.contiguous().to(
 
 namespace trireme::kernels {
 
-/// Where nothing is measured, what the emulated kernels' tests have.
+/// Without measurements: the library of the emulated kernels' tests.
 [[maybe_unused]] const bool dense_is_chosen = (set_attention_library(AttentionLibrary::dense), true);
 
 }  // namespace trireme::kernels

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Updates run beside the next forward on a GPU, and nothing but their needs orders the two.
+// Updates run concurrently with the next forward on a GPU, ordered only by their needs.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -35,12 +35,12 @@ bool reads_behind_update(const schedule::Op& from, const schedule::Op& to) {
          !std::holds_alternative<schedule::ClipNorm>(to);
 }
 const test::NeedKind kinds[] = {
-    // Where one rank gathers a block its first reader is behind free_gradient, on the same lane.
+    // If one rank gathers a block, its first reader follows free_gradient, on the same lane.
     {.name = "a block is read after its update", .is = reads_behind_update, .events_to = 2},
     {.name = "a block is gathered after its update",
      .is = [](const schedule::Op& from, const schedule::Op& to) { return reads_behind_update(from, to) && !frees(to); },
      .lanes_from = 2},
-    // Several ranks gather the block first, behind its update.
+    // Several ranks gather the block first, after its update.
     {.name = "gradient shards are freed behind updates",
      .is = [](const schedule::Op& from, const schedule::Op& to) { return reads_behind_update(from, to) && frees(to); },
      .events_to = 1},
@@ -58,7 +58,7 @@ TEST_F(DeviceUpdates, MissEveryNeedBetweenThemAndTheForward) {
                                  .options = options_,
                                  .slow_lanes = {Lane::compute, Lane::optimizer},
                                  .is_slow_here = [](Lane) { return true; },
-                                 // Where the compute stream alone is late, updates come before what reads them anyway.
+                                 // If only the compute stream is late, updates precede their readers anyway.
                                  .late_shows = mode != nullptr && std::string(mode) == "late"};
   missed.expect_all(kinds, world_);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a test wants to happen to system calls, and the log of those that were made: see system_calls.cpp.
+// The rules that a test sets for system calls, and the log of calls: see system_calls.cpp.
 #pragma once
 #include <string>
 
@@ -8,7 +8,7 @@ namespace trireme::test::calls {
 
 enum class Answer { make_the_call, fail, done };
 
-/// What the rules say of this call; where it fails, errno is set. Sleeps where a rule says so.
+/// The outcome of this call according to the rules; sets errno for a failure. Sleeps for rules with `sleep`.
 Answer judge(const char* call, const std::string& path);
 
 /// Appends a successful call to the log.

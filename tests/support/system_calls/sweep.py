@@ -105,7 +105,7 @@ def product(where, name):
 
 
 def part_of(path):
-    """What a rule says of a path: its end, or all before what differs from run to run (process ids, times)."""
+    """The part of a path that identifies it in a rule: its end, or the part before process ids and times."""
     varies = re.search(r"\.[^/]*-\d+-\d+\.partial|\d{6,}\.|\.[A-Za-z0-9]{6}/", path)
     return path[:varies.start() + 1] if varies else path + "$"
 
@@ -135,7 +135,7 @@ def attacks(scenario):
 
 
 def judge(scenario, call, part, nth, where):
-    """Makes one attack; an AssertionError says what is wrong with its end."""
+    """Runs one attack; raises AssertionError with the mistake in its end."""
     scenario.prepare(where)
     (where / "rules").write_text(f"{call} any {nth}-{nth} {ERRORS[call]} {part}\n")
     before = product(where, "out/checkpoints")

@@ -4,14 +4,14 @@
 //
 //   SYSTEM_CALLS_LOG=FILE      appends a line per successful call: RANK PID CALL PATH [PATH]; all ranks write to one
 //   SYSTEM_CALLS_SITES=FILE    appends a line per call that a rule could name, whether or not it succeeds: CALL PATH
-//   SYSTEM_CALLS_RULES=FILE    read at every call, so that a test changes it while a run goes on; a line per rule:
+//   SYSTEM_CALLS_RULES=FILE    read at every call, so that a test can change it during a run; a line per rule:
 //                              CALL RANK NTH WHAT PART
 //
-// A rule applies to the NTH matching call of a process and those after it, or to those from NTH to LAST where it says
-// NTH-LAST (counted since FILE changed), by RANK (or any), on a path that contains PART, or ends with what stands
-// before a last $. WHAT: the name of an errno, sleep=SECONDS (then the call is made), or done (success is returned, the
-// call is not made). CALL: create (an open with O_CREAT), open, read, write, truncate, allocate, fsync, flock, mkdir,
-// rename, unlink, list (opendir, readdir), kill (its "path" is the process id), thread (pthread_create; its "path" is
+// A rule applies to the NTH matching call of a process and all later ones, or to calls NTH to LAST if it is written
+// NTH-LAST (counted since FILE changed), by RANK (or any), on a path that contains PART, or ends with the text before a
+// last $. WHAT: the name of an errno, sleep=SECONDS (then the call is made), or done (success is returned, the call is
+// not made). CALL: create (an open with O_CREAT), open, read, write, truncate, allocate, fsync, flock, mkdir, rename,
+// unlink, list (opendir, readdir), kill (its "path" is the process id), thread (pthread_create; its "path" is
 // "thread").
 #include <dirent.h>
 #include <dlfcn.h>

@@ -14,7 +14,7 @@
 #include "trireme/planner/replay.hpp"
 #include "trireme/train/engine/job.hpp"
 
-/// What a rank of a job counted, held to what is planned for it.
+/// Compares the counters of a rank of a job with its plan.
 namespace trireme::test {
 
 /// The sizes of this rank's plan, with the rows for experts that a step had.
@@ -43,7 +43,7 @@ inline void expect_traffic(const comm::TrafficTable& counted, const planner::Tra
   }
 }
 
-/// What libtorch keeps for products on a GPU, as planned: for each stream that multiplied, until the process ends.
+/// Libtorch's planned workspace for products on a GPU: per stream with products, kept until the process ends.
 inline Bytes libtorch_workspace(DType compute, const planner::Memory& planned) {
   return planned.product_workspace - (compute == DType::bf16 ? model::product_workspace : Bytes{0});
 }
@@ -61,7 +61,7 @@ inline void expect_gpu_workspace(DType compute, Bytes found, const planner::Memo
       << to_text(planned.workspace) << " for " << planned.workspace_of;
 }
 
-/// Peaks of every category above what there was `before` the job, on the device and on the host: all but workspace.
+/// Compares the increase of every category's peak since `before`, on the device and on the host, except workspace.
 inline void expect_memory(const device::MemoryUse& before, const planner::Memory& planned, const train::Job& job) {
   using device::Category, device::Space;
   const device::MemoryUse use = device::memory_use();

@@ -13,7 +13,7 @@
 
 namespace trireme::test {
 
-/// A fixture of jobs on GPUs, which the ranks share where there are fewer; skipped where there is none.
+/// A fixture of jobs on GPUs, which the ranks share if there are fewer; skipped if there is none.
 template <class Base = testing::Test>
 class GpuJobs : public Base {
  protected:
@@ -25,8 +25,8 @@ class GpuJobs : public Base {
     options_.poison = true;
   }
 
-  /// What is in use, without what an earlier job gave back while another stream read it: libtorch counts such blocks
-  /// until it looks whether the stream is done, at the next allocation.
+  /// Memory in use, without blocks of an earlier job that another stream read: libtorch counts these until it queries
+  /// that stream, at the next allocation.
   [[nodiscard]] device::MemoryUse memory_at_rest() const {
     const at::Device gpu = options_.device;
     c10::impl::VirtualGuardImpl(gpu.type()).synchronizeDevice(gpu.index());

@@ -42,8 +42,8 @@ inline void add_router_losses(config::RunConfig& config) {
   config.data.ignore_targets = {TokenFiles::silent_token};
 }
 
-/// Trains all steps of `config` from values that `job` holds, the last one by itself: no lane runs ahead into it, and
-/// peaks of memory are its own.
+/// Trains all steps of `config` from the values of `job`, the last one separately: no lane runs ahead into it, so that
+/// the memory peaks are those of that step.
 inline std::vector<executor::StepResult> last_step_alone(train::Job& job, const config::RunConfig& config) {
   data::BatchReader reader(config.data, data::Split::train, config.model.vocab_size, config.run.seed, job.batch_shape(),
                            {});

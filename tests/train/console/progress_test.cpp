@@ -30,7 +30,7 @@ const ProgressTimes times{.elapsed = 3662, .left = 190};
 // Times of a line after one step of half a second.
 const ProgressTimes after_one{.elapsed = 0.5, .left = 190};
 
-/// What `show` writes for these rows.
+/// Output of `show` for these rows.
 template <class... Rows>
 std::string shown(bool terminal, const Rows&... rows) {
   std::array<int, 2> ends{};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Gradient shards have memory from their first reduction to their update, and the planner says how much there is beside
-// activations.
+// Gradient shards have memory from their first reduction to their update, and the planner predicts their peak together
+// with activations.
 //
 // ranks: 1 2 3
 #include <gtest/gtest.h>
@@ -27,7 +27,7 @@ class GradientMemory : public testing::Test {
  protected:
   static void SetUpTestSuite() { device::install_allocator(); }
 
-  /// What is held during the ops of the second step and later, and what is planned.
+  /// Memory in use during the ops of the second step and later, and planned memory.
   struct Held {
     std::int64_t most = 0;  ///< of activations and gradient shards together
     std::int64_t most_gradients = 0, least_gradients = 0;

@@ -16,9 +16,9 @@ namespace trireme::train::kv_cache_mpi_test {
 namespace {
 
 constexpr std::int64_t rows = 2, seen_at_most = 11, answer = 9;
-/// Of the largest logit. Products of one row and of many round differently, and the random models are lively: 1.0e-5
-/// was seen of Ministral, 5e-6 of most others. A Gemma 2 was 5e-5 off, of whose plain program fp32 itself moved the
-/// logits by 8e-5, while the cache was 3e-6 from fp64. A key in the wrong place is off by far more than 1e-3.
+/// Relative to the largest logit. Products of one row and of many round differently, and the random models have large
+/// logits: up to 1.0e-5 for Ministral, 5e-6 for most others. A Gemma 2 was 5e-5 off: fp32 alone moved the plain
+/// program's logits by 8e-5, while the cache was 3e-6 from fp64. A key in the wrong place is off by far more than 1e-3.
 constexpr double tolerance = 3e-5;
 
 class KvCache : public testing::Test {
@@ -50,7 +50,7 @@ class KvCache : public testing::Test {
     return tokens;
   }
 
-  /// How far fp32 moves the plain program's last logits: [rows, vocab] of tokens [rows, T].
+  /// Effect of fp32 rounding on the plain program's last logits: [rows, vocab] of tokens [rows, T].
   [[nodiscard]] static double rounding(const config::RunConfig& config, const at::Tensor& tokens) {
     test::Parameters parameters = test::whole_parameters(config, test::lively_values(7));
     const at::Tensor seen = tokens.to(at::kLong);

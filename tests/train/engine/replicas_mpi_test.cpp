@@ -28,7 +28,7 @@ class CheckReplicas : public testing::Test {
     return config;
   }
 
-  /// What the check says of the job now; "" when it is silent.
+  /// Message of the check for the job's current state; "" if there is none.
   static std::string message(Job& job) {
     try {
       check_replicas(job);

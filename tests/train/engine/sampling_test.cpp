@@ -14,7 +14,7 @@ namespace {
 
 const std::vector<float> logits{0.0F, std::log(4.0F), std::log(2.0F), std::log(1.0F), -50.0F};  // 1 : 4 : 2 : 1 : 0
 
-/// How often each token is chosen at positions 0 to `draws`.
+/// Number of times each token is chosen at positions 0 to `draws`.
 std::map<int, int> histogram(const Sampling& sampling, int draws = 8000) {
   std::map<int, int> counts;
   for (int i = 0; i < draws; ++i) ++counts[choose_token(logits, sampling, static_cast<std::uint64_t>(i))];

@@ -93,7 +93,7 @@ TEST_F(Skip, MovesNoCorrectionBias) {
   EXPECT_FALSE(test::same_bits(biases[bad_step], biases[bad_step + 1]));
 }
 
-// Gradients say nothing of it: only the loss itself does.
+// The gradients are finite: only the loss is not.
 TEST_F(Skip, IsForAnInfiniteLossWithFiniteGradientsToo) {
   const config::RunConfig config = run(config::SyncPolicy::immediate);
   const BadGradient fault(world_, world_.size() - 1, "loss.sum");

@@ -71,7 +71,7 @@ TEST_F(SplitMasters, ResumeToTheBitAndFromCheckpointsOfFp32AndTheOtherWayRound) 
   }
 }
 
-/// A router's biases, which no gradient steps, and whose fp32 numbers lie beside the masters too.
+/// A router's biases, which are not updated by gradients, and whose fp32 values are stored with the masters.
 class SplitBiases : public Restart {
  protected:
   [[nodiscard]] config::RunConfig mixture(const std::string& name, Masters masters, int steps) const {

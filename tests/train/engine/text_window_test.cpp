@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a token costs, in positions that are computed: not seconds, but why there are so many of them.
+// Cost of a token in computed positions: not seconds, but the reason for their number.
 #include "trireme/train/engine/text_window.hpp"
 
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@
 namespace trireme::train::text_window_test {
 namespace {
 
-/// Positions that are computed for `tokens` tokens behind a prompt, and the most for one of them.
+/// Positions that are computed for `tokens` tokens after a prompt, and the most for one of them.
 struct Cost {
   std::int64_t prompt = 0, all = 0, most = 0;
 };

@@ -29,7 +29,7 @@ class Traffic : public testing::Test {
     return config;
   }
 
-  /// What every one of three steps moved: the same, although lanes run ahead.
+  /// Traffic of each of three steps: the same, although lanes run ahead.
   [[nodiscard]] comm::TrafficTable moved(const config::RunConfig& config) const {
     std::vector<comm::TrafficTable> steps;
     (void)test::train_job(config, world_, {.lane_threads = true},
@@ -43,7 +43,7 @@ class Traffic : public testing::Test {
   test::TokenFiles files_{world_, 257};
 };
 
-/// None where nothing was counted: one rank gathers and reduces nothing.
+/// None if nothing was counted: one rank gathers and reduces nothing.
 comm::Traffic of(const comm::TrafficTable& table, const std::string& group, const std::string& operation) {
   const auto found = table.find(group);
   if (found == table.end()) return {};

@@ -17,7 +17,7 @@
 namespace trireme::train::expert_axes_test {
 namespace {
 
-/// one_expert: all experts tie for every token, beside every axis.
+/// one_expert: all experts tie for every token, on every axis.
 enum class Problem { mixtral, qwen, losses, glm, qwen2, one_expert };
 
 config::RunConfig problem_run(Problem problem, const test::TokenFiles& files) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Experts divided over ranks against the plain program, which computes one token after the other: meshes, what is kept
-// for backward, where it lies, routers that send every token to one expert. The loads of experts, which no mesh
-// changes; bytes and activations as planned with the rows that were recorded.
+// Experts divided over ranks against the plain program, which computes one token after the other: meshes, tensors saved
+// for backward on device and host, routers that send every token to one expert. Loads of experts, which do not depend
+// on the mesh; bytes and activations as planned with the recorded rows.
 //
 // ranks: 2 4 6 8
 #include <gtest/gtest.h>

@@ -16,7 +16,7 @@
 #include "support/training/mixtures.hpp"
 #include "trireme/device/allocator.hpp"
 
-/// What tests of divided experts train, held to the plain program and to the plan with the rows that were recorded.
+/// Runs with divided experts, compared with the plain program and with the plan for the recorded rows.
 namespace trireme::train::experts_test {
 
 constexpr int steps = 8;
@@ -77,7 +77,7 @@ class ExpertRun : public test::ParityTest<Case> {
     std::vector<std::vector<std::int64_t>> first_loads;  ///< tokens of the first step by layer and expert
   };
 
-  /// Trains; the last step by itself, which is held to the plan with the rows that it had.
+  /// Trains; the last step runs separately and is compared with the plan for its rows.
   static Outcome train(const config::RunConfig& config, Problem problem, bool lane_threads) {
     const device::MemoryUse before = device::memory_use();
     Job job(config, *Base::world_, {.lane_threads = lane_threads, .poison = true});
@@ -90,7 +90,7 @@ class ExpertRun : public test::ParityTest<Case> {
     return outcome;
   }
 
-  /// Of the plain program; with one expert all of them tie for every token, in the values that it begins with, too.
+  /// Curve of the plain program; with one expert all of them tie for every token, also in the initial values.
   static const test::Curve& plain_of(Problem problem) {
     if (problem != Problem::one_expert) return Base::plain(problem);
     static const test::Curve curve =

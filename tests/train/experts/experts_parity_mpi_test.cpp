@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Mixtures of experts against the plain program, which computes one token after the other: meshes, what is kept for
-// backward, where it lies, losses of routers. And the loads of experts, which no mesh changes.
+// Mixtures of experts against the plain program, which computes one token after the other: meshes, tensors saved for
+// backward on device and host, losses of routers. Loads of experts do not depend on the mesh.
 //
 // ranks: 1 2 3 4
 #include <gtest/gtest.h>

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// 8-bit products in training. In fp32, which the run file does not offer beside them, so that all other rounding is
-// small: jobs on any mesh against the plain program, which rounds the same operands by table and is told where tensor
-// ranks cut a sum. An operand that is 1e-7 beside another program's may be rounded the other way, by 2^-4 of itself.
-// So the weights stay as they are, and steps in which no operand is are held tightly; with updates a mesh is as far
-// from the plain program as that is from itself when its first weights are a rounding beside. In bf16: the same mesh
-// gives the same bits, other meshes what bf16 gives, and a run stays near one without 8-bit products.
+// 8-bit products in training. In fp32, a combination that the run file rejects, so that all other rounding is small:
+// jobs on any mesh against the plain program, which rounds the same operands by table, with tensor ranks' partitions of
+// a sum as input. An operand that differs by 1e-7 may be rounded the other way, by 2^-4 of itself. So the weights are
+// not updated, and steps without such operands have a tight tolerance; with updates a mesh is as far from the plain
+// program as that from itself with initial weights changed by a rounding. In bf16: the same mesh gives the same bits,
+// other meshes give bf16's accuracy, and a run stays near one without 8-bit products.
 //
 // ranks: 1 2 4
 #include <gtest/gtest.h>
@@ -28,7 +28,7 @@ namespace {
 
 /// Steps of jobs that update nothing, and how many of them at least are near.
 constexpr int steps = 6, near_steps = 2;
-/// Of the others, in which a few operands are rounded the other way.
+/// Tolerance of the other steps, in which a few operands are rounded the other way.
 constexpr test::Deviation far_step = {.loss = 1e-3, .grad_norm = 2e-2};
 
 enum class Problem { llama, qwen3, gpt2, experts, shared_experts };

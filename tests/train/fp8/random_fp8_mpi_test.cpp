@@ -48,8 +48,8 @@ void fit_fp8(test::Draw& draw, const model::Architecture& family, config::RunCon
   if (model.layers == 1) config.precision.fp8_skip.clear();
 }
 
-/// Whether in some steps no operand is rounded the other way when the weights are a rounding beside: then a mesh has
-/// such steps, too.
+/// Whether no operand is rounded the other way in some steps if the weights change by a rounding: then a mesh has such
+/// steps, too.
 bool well_conditioned(const config::RunConfig& config, const test::Curve& expected, const mpi::Communicator& world) {
   constexpr std::size_t enough = 3;
   const auto found = fp8::steps_apart(test::plain_curve(config, world, {}, at::kFloat, 1.2e-7), expected);

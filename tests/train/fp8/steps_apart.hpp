@@ -11,8 +11,8 @@
 /// Comparisons of jobs whose operands are rounded to 8 bits.
 namespace trireme::train::fp8 {
 
-/// How far a step is from the plain program's from the same weights in which no operand that matters is rounded the
-/// other way. Losses were 2e-8 apart at most; norms, to which many gradients add that are rounded, 1e-5.
+/// Distance of a step from the plain program's from the same weights, if no relevant operand is rounded the other way.
+/// Losses were 2e-8 apart at most; norms, which sum many rounded gradients, 1e-5.
 inline constexpr test::Deviation near_step = {.loss = 1e-6, .grad_norm = 1e-4};
 
 /// The steps of a job without updates, so that all are of the same weights, nearest first.

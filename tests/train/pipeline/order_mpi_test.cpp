@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Pipeline ranks work when the table of actions, run by the FLOPs of their chunks, has them work, over a link that
-// takes its time. Nothing is timed: an action is kept from beginning before all have ended that the grid has behind
-// them, and from ending before all have begun that the grid has beside it, on whatever rank. An order other than the
-// grid's, or a rank that waits where the grid has it work, keeps another one waiting in vain.
+// Pipeline ranks follow the table of actions, simulated with the FLOPs of their chunks, over a link with latency.
+// Without timing: an action cannot begin before all actions of earlier rows of the grid have ended, nor end before all
+// actions of its row have begun, on every rank. In an order other than the grid's, or with an idle rank that has work
+// in the grid, a wait times out.
 //
 // ranks: 2 3 4
 #include <gtest/gtest.h>
@@ -24,7 +24,7 @@ namespace {
 
 using schedule::ActionPart;
 
-/// How many actions every rank has begun and ended, where all ranks see it.
+/// Numbers of actions that every rank has begun and ended, shared by all ranks.
 class Progress {
  public:
   explicit Progress(const mpi::Communicator& world) : ranks_(world.size()) {
@@ -61,7 +61,7 @@ class Progress {
   std::atomic<std::int64_t>* counts_ = nullptr;
 };
 
-/// What an op is part of: of I what is no weight's gradient, of B everything.
+/// Part of an op: I includes everything except weight gradients, B everything.
 struct Part {
   Block block;
   Microbatch microbatch;

@@ -12,10 +12,10 @@
 #include "trireme/device/memory.hpp"
 #include "trireme/planner/pipeline.hpp"
 
-/// Runs with a pipeline beside the plain program, and beside what was planned for every rank.
+/// Runs with a pipeline, compared with the plain program and with the plan of every rank.
 namespace trireme::train::pipeline_runs {
 
-/// What is trained: changes to `odd_run`, on the same batches of 48 rows.
+/// Trained models: changes to `odd_run`, on the same batches of 48 rows.
 enum class Problem { llama, tied, everything_else, gpt2, deep };
 
 inline config::RunConfig problem_run(Problem problem, const test::TokenFiles& files) {
@@ -23,8 +23,8 @@ inline config::RunConfig problem_run(Problem problem, const test::TokenFiles& fi
   config::RunConfig config = problem == Problem::gpt2 ? test::gpt2_run(files, steps) : test::odd_run(files, steps);
   const bool eight = problem == Problem::deep || problem == Problem::llama;  // of six layers llama is ill-conditioned
   config.model.layers = eight ? 8 : 6;
-  // Over so many layers fp32 itself does not hold the norm's tolerance else: a gradient that is all rounding makes no
-  // step of its own.
+  // With so many layers fp32 does not reach the norm's tolerance otherwise: suppresses steps by gradients that are only
+  // rounding.
   config.optimizer.eps = 1e-6;
   config.optimizer.lr = eight ? 2e-4 : 5e-4;
   config.model.tie_embeddings = problem == Problem::tied || problem == Problem::gpt2 || problem == Problem::deep;
@@ -37,14 +37,14 @@ inline config::RunConfig problem_run(Problem problem, const test::TokenFiles& fi
   return config;
 }
 
-/// What steps moved and held, on this rank.
+/// Traffic and memory of steps, on this rank.
 struct Costs {
   std::vector<comm::TrafficTable> traffic;
   device::MemoryUse before;
 };
 
-/// Bytes on every link, and memory by category, on the device and on the host: all but workspace. Slots share their
-/// category with what transports bring bytes together in, which the job counts.
+/// Compares bytes on every link, and memory by category, on the device and on the host, except workspace. Slots share
+/// their category with the transports' staging buffers, which the job counts.
 inline void expect_as_planned(const config::RunConfig& config, Job& job, const Costs& costs) {
   const planner::PipelinePlan plan = planner::plan_pipeline(config, job.resolved());
   const auto rank = static_cast<std::size_t>(job.at().pipeline);

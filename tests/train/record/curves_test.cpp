@@ -54,7 +54,7 @@ std::map<std::string, double> points(const Row& row) {
   return by_tag;
 }
 
-/// Where docs/outputs.md says that a number of metrics.jsonl is found.
+/// TensorBoard tag of a number of metrics.jsonl, according to docs/outputs.md.
 std::string tag_of(const std::string& key) {
   static const std::map<std::string, std::string> tags = {
       {"/loss", "loss/train"},

@@ -30,8 +30,8 @@ std::string from_hex(const std::string& text) {
   return bytes;
 }
 
-// What tensorboard 2.21.0 writes: Event(wall_time=1500000000.25, step=300) with loss/train = 2.5 and optim/lr = nan,
-// through protobuf's SerializeToString and RecordWriter.
+// Bytes of tensorboard 2.21.0 for Event(wall_time=1500000000.25, step=300) with loss/train = 2.5 and optim/lr = nan,
+// from protobuf's SerializeToString and RecordWriter.
 TEST(EventRecord, HasTheBytesThatTensorBoardWrites) {
   const std::vector<Scalar> scalars{{"loss/train", 2.5}, {"optim/lr", nan}};
   EXPECT_EQ(

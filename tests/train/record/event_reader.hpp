@@ -14,7 +14,7 @@
 
 namespace trireme::train {
 
-/// What a TensorBoard event says.
+/// Contents of a TensorBoard event.
 struct ReadEvent {
   double wall_time = 0;
   std::int64_t step = 0;

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# Saves beside the training: killed there, too slow, without memory, and on a full disk.
+# Asynchronous saves: killed, too slow, without memory, and on a full disk.
 # timeout: 900
 source "$TRIREME_SOURCE/tests/cli/small_run.sh"
 
@@ -19,7 +19,7 @@ job 2 train run.toml --set run.output=unbroken --set checkpoint.async=false
 expect_done
 grep -q '^saved unbroken/checkpoints/step-00000010 (.*, .* s)$' out.txt || fail 'a save that waits says so'
 
-# Beside the training: the same files, and the training's steps go on meanwhile.
+# Asynchronous: the same files, and the training's steps continue in the meantime.
 job 2 train run.toml --set run.output=beside
 expect_done
 same_end beside 00000040
@@ -34,7 +34,7 @@ for point in stage write sync manifest rename gc; do
   ! grep -q 'Hang:' err.txt || fail "ckpt.$point: a watchdog ended it"
   job 2 train run.toml --set run.output=killed
   expect_done
-  grep -q 'resuming from killed/checkpoints/step-000000[23]0' err.txt || fail "ckpt.$point: went on from elsewhere"
+  grep -q 'resuming from killed/checkpoints/step-000000[23]0' err.txt || fail "ckpt.$point: resumed from elsewhere"
   same_end killed 00000040
   [[ -z $(find killed/checkpoints -name '.step-*') ]] || fail "ckpt.$point: leftovers"
   rm -r killed
@@ -61,7 +61,7 @@ expect_done
 TRIREME_FAULT=ckpt.sync:throw:1 job 2 train run.toml --set run.output=never --set checkpoint.every=5 --set train.steps=30
 expect_end 8 'the checkpoint of step 30 was not saved'
 
-# Slower than the time between two: the training waits, and says so.
+# Slower than the interval of saves: the training waits, and reports it.
 job 2 train run.toml --set run.output=often --set checkpoint.every=1 --set train.steps=8
 expect_done
 [[ $(ls often/checkpoints) == $'step-00000007\nstep-00000008' ]] || fail "left: $(ls often/checkpoints)"
@@ -111,11 +111,11 @@ cmp <(losses waits) <(losses beside-limited) || fail 'a limit on memory: other l
 rm -r waits beside-limited
 unset MALLOC_ARENA_MAX
 
-# A full disk: said with the bytes needed and free; the old checkpoint stays; later, with space, the next is written.
+# A full disk: an error with the bytes needed and free; the old checkpoint stays; later, with space, the next is written.
 mkdir full
 if mount -t tmpfs -o size=4096k none full 2>/dev/null; then
   dd if=/dev/zero of=full/filler bs=1k count=2400 2>/dev/null
-  # What has to be free is free for the first one only; then space returns and a later one is written.
+  # Only the first check of the space fails; later there is space, and a checkpoint is written.
   # shellcheck disable=SC2086  # several options in one variable
   $MPIEXEC $MPIEXEC_FLAGS -n 2 "$TRIREME" train run.toml --set run.output=disk --set checkpoint.keep=1 \
     --set checkpoint.directory=full/checkpoints --set train.steps=10000000 --set checkpoint.every=50 >out.txt 2>err.txt &

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# The program is killed at every point of a save and goes on, bit for bit; verify, inspect, export; a signal; a full disk.
+# The program is killed at every point of a save and resumes, bit for bit; verify, inspect, export; a signal; a full disk.
 # timeout: 900
 
 source "$TRIREME_SOURCE/tests/support/processes.sh"
@@ -95,8 +95,8 @@ for point in rename gc; do
   same_end "all-$point"
 done
 
-# A limit on the size of files, given to ranks that run: said, what was there stays, the training goes on, and without it a
-# later save works.
+# A limit on the size of files, set on running ranks: reported, earlier files stay, the training continues, and without it a later
+# save works.
 await() {  # await TEXT
   local i
   for ((i = 0; i < 2400; ++i)); do
@@ -104,7 +104,7 @@ await() {  # await TEXT
     kill -0 $pid 2>/dev/null || fail "the job ended before: $1"
     sleep 0.05
   done
-  fail "never said: $1"
+  fail "never printed: $1"
 }
 for ranks_per_file in 1 2; do
   : >log
@@ -127,7 +127,7 @@ for ranks_per_file in 1 2; do
   rm -r limited
 done
 
-# The same with one file for both ranks, saved at once and beside the training.
+# The same with one file for both ranks, with synchronous and asynchronous saves.
 for async in false true; do
   for at in stage:1 write:0 write:1 close:0 sync:1 manifest:0 rename:0 readback:1 gc:0; do
     rm -rf shared
@@ -145,7 +145,7 @@ for async in false true; do
 done
 "$TRIREME" inspect shared/checkpoints/step-00000004 >log
 grep -q 'in 1 file, one for 2 dp ranks' log || fail 'inspect says nothing of the shared file'
-# It goes on in files of one rank each, to the same end.
+# It resumes with files of one rank each, to the same end.
 rm -r shared/checkpoints/step-00000004
 train shared
 ((status == 0)) || fail "from a shared file: $status"

@@ -84,7 +84,7 @@ TEST_F(Restart, ASignalOnOneRankSavesOnAllAndAsksForARequeue) {
   expect_same_end(unbroken, broken);
 }
 
-/// What `agree_on_gemm` finds kept on this machine from now on, with the threads of `config`.
+/// Stores a choice in the cache of this machine for `agree_on_gemm`, with the threads of `config`.
 void keep_gemm_choice(const mpi::Communicator& world, const config::RunConfig& config, const std::string& cache,
                       const std::string& choice) {
   setenv("TRIREME_CACHE", cache.c_str(), 1);
@@ -132,7 +132,7 @@ TEST_F(Restart, PassesOverDataFromAnOlderCheckpointOn) {
   const auto state = [&](int step) {
     return checkpoint::open_checkpoint(config.checkpoint.directory + "/" + checkpoint::step_name(step)).state;
   };
-  // A signal after the jump: the same command line goes on from where it stopped, not from the older one again.
+  // A signal after the jump: the same command line resumes from there, not from the older one again.
   fault::arm("step.begin:usr1:0:2");
   EXPECT_EQ(train(config, world_.size()), ExitCode::requeue);
   fault::arm("");

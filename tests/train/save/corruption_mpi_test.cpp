@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // 200 times the newest checkpoint is damaged at random: `verify` names the file, and the dataset where the byte belongs
-// to one, and a run goes on from exact values, its or those of the one before.
+// to one, and a run resumes from exact values, its or those of the previous checkpoint.
 //
 // labels: slow
 // timeout: 900
@@ -43,7 +43,7 @@ class Corruption : public testing::Test {
     return config;
   }
 
-  /// Where a run of `job` goes on, and everything that it holds then.
+  /// Step from which a run of `job` resumes, and its state then.
   struct Begun {
     std::int64_t step = 0;
     std::vector<float> values;
@@ -77,7 +77,7 @@ std::string dataset_at(const checkpoint::Manifest& manifest, const std::string& 
   return "";
 }
 
-/// Draws what to damage and how, damages it, and says what `verify` has to name.
+/// Draws a kind of damage, applies it, and returns the text that `verify` has to print.
 class Damage {
  public:
   Damage(std::uint64_t trial, std::string sound, std::string other_run, std::string other_step)
@@ -161,7 +161,7 @@ TEST_F(Corruption, IsNamedAndTheCheckpointBeforeIsUsed) {
         const auto [file, dataset] = damage(newest);
         const std::vector<std::string> found = checkpoint::verify(newest);
         const std::string what = newest + "/" + file + (dataset.empty() ? "" : ", dataset " + dataset + ":");
-        // A COMMIT of another index says so of the index, naming both.
+        // A COMMIT of another index is reported as such, with both digests.
         EXPECT_TRUE(names(found, what)) << "trial " << trial << ", " << what << ": "
                                         << (found.empty() ? "nothing found" : found.front());
         with_dataset += dataset.empty() ? 0 : 1;

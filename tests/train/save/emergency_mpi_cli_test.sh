@@ -30,7 +30,7 @@ await() {  # await COMMAND WHAT: until it succeeds
   done
   fail "$2 was waited for"
 }
-expect_saved() {  # the third step is there, and nothing else; it goes on as if nothing had been
+expect_saved() {  # expects only the checkpoint of the third step; it resumes as if undisturbed
   [[ $(find out/checkpoints -mindepth 1 -maxdepth 1 ! -name .job.lock -printf '%f ') == 'step-00000003 ' ]] || fail "left are $(ls -A out/checkpoints)"
   "$TRIREME" verify out/checkpoints/step-00000003 >/dev/null || fail 'the checkpoint is damaged'
   job 2 train run.toml

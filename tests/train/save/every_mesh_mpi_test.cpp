@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Checkpoints of twelve meshes, each loaded on each: together the ranks hold what was saved, and the steps behind it
+// Checkpoints of twelve meshes, each loaded on each: together the ranks hold what was saved, and the steps after it
 // are those of the unbroken run.
 //
 // ranks: 4
@@ -57,7 +57,7 @@ class EveryMesh : public Restart {
     config.model.tie_embeddings = true;
     config.data.seq_len = 16;
     config.optimizer.lr = 5e-4;
-    config.optimizer.eps = 1e-6;  // a gradient that is all rounding makes no step of its own
+    config.optimizer.eps = 1e-6;  // suppresses steps by gradients that are only rounding
     config.mesh = placed.mesh;
     config.pipeline = placed.pipeline;
     config.context.method = placed.method;

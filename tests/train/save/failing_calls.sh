@@ -25,7 +25,7 @@ await() {  # await FILE FROM PATTERN: a line after line FROM that matches
     kill -0 $pid 2>/dev/null || fail "the run ended; awaited: $3"
     sleep 0.05
   done
-  fail "never said: $3"
+  fail "never printed: $3"
 }
 a_save_works() {  # one that begins now is written, and whole
   await out.txt "$(wc -l <out.txt)" '^saved out/checkpoints/step-'

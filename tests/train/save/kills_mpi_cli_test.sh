@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# kill -9 of one rank or of all, at 24 random moments around saves: every restart goes on from a complete checkpoint, never
-# from an older one than was complete before, and the end is that of the run that nobody disturbed, bit for bit. Every
-# other pair of restarts writes one file for both ranks.
+# kill -9 of one rank or of all, at 24 random moments around saves: every restart resumes from a complete checkpoint, never from
+# an older one than was complete before, and the end equals that of an undisturbed run, bit for bit. Every other pair of restarts
+# writes one file for both ranks.
 # timeout: 900
 # labels: slow
 source "$TRIREME_SOURCE/tests/cli/small_run.sh"

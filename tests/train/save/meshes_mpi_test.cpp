@@ -109,7 +109,7 @@ TEST_F(RestartOnLegs, WithAnotherPipelineContinuesAtTheNextSample) {
     config.model.layers = 4;
     config.model.tie_embeddings = true;
     config.optimizer.lr = 5e-4;
-    config.optimizer.eps = 1e-6;  // a gradient that is all rounding makes no step of its own
+    config.optimizer.eps = 1e-6;  // suppresses steps by gradients that are only rounding
     return config;
   };
   const Leg plain{.mesh = {}};

@@ -16,7 +16,7 @@
 #include "trireme/checkpoint/load/load.hpp"
 #include "trireme/train/run.hpp"
 
-/// Runs that stop and go on, for tests of what they have then.
+/// Runs that stop and resume, for tests of their state.
 namespace trireme::train {
 
 constexpr int restart_steps = 6;

@@ -6,15 +6,15 @@
 #include <functional>
 #include <vector>
 
-/// Of NCCL what src/comm/cuda needs, between the simulated GPUs of processes on one node (nccl.cpp): a collective runs
-/// on a thread of its own, and the communicator is in progress until ncclCommGetAsyncError, asked by the thread that
-/// launched, has joined it. As NCCL does where a communicator does not block, with the check that NCCL does not have: a
-/// second thread inside the communicator meanwhile ends the process. Like the real one it refuses ranks that have one GPU
-/// and one host id (NCCL_HOSTID, else the host's name). Where a neighbour in rank order has ended or aborted, a rank that
-/// waits for it gets ncclRemoteError, as over sockets; with TRIREME_SIMULATED_NCCL=silent nothing, as within a node.
+/// The part of NCCL that src/comm/cuda uses, between the simulated GPUs of processes on one node (nccl.cpp). A
+/// collective runs on a separate thread, and the communicator is in progress until ncclCommGetAsyncError, called by the
+/// launching thread, has joined it, as in NCCL with nonblocking communicators. In addition it ends the process if a
+/// second thread uses the communicator in the meantime. Like NCCL it rejects ranks with the same GPU and host id
+/// (NCCL_HOSTID, else the host's name). If a neighbour in rank order has ended or aborted, a rank that waits for it
+/// gets ncclRemoteError, as over sockets; with TRIREME_SIMULATED_NCCL=silent nothing, as within a node.
 ///
-/// On a concurrent device (engine.hpp) a collective is pending after its launch and runs when its stream has come to it,
-/// on a thread of its own. Elsewhere it is done when it is launched.
+/// On a concurrent device (engine.hpp) a collective is pending after its launch and runs on a separate thread when its
+/// stream has reached it. Otherwise it is complete when the launch returns.
 using cudaStream_t = void*;
 struct ncclComm;
 using ncclComm_t = ncclComm*;
@@ -47,7 +47,7 @@ struct ncclConfig_t {
 
 ncclResult_t ncclMemAlloc(void** memory, std::size_t bytes);
 ncclResult_t ncclMemFree(void* memory);
-/// `window` is set when the launch has ended; an error where the ranks' sizes differ or memory is not ncclMemAlloc's.
+/// `window` is set when the launch has ended; an error if the ranks' sizes differ or memory is not ncclMemAlloc's.
 ncclResult_t ncclCommWindowRegister(ncclComm_t over, void* memory, std::size_t bytes, ncclWindow_t* window, int flags);
 ncclResult_t ncclCommWindowDeregister(ncclComm_t over, ncclWindow_t window);
 /// How many gathers, exchanges and reductions to one rank read and wrote windows of their communicator only, and how

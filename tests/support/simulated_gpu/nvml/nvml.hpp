@@ -7,7 +7,7 @@
 
 namespace trireme::simulated_gpu {
 
-/// What a driver's NVML reports of one GPU.
+/// NVML's report of one GPU.
 struct NvmlGpu {
   int fabric_error = 3;  ///< what the function about fabrics returns: 3 is NVML_ERROR_NOT_SUPPORTED
   int fabric_status = 0;

@@ -6,7 +6,7 @@
 
 #include "nccl.h"
 
-/// Of c10's streams of CUDA what src/comm/cuda needs, on the simulated GPU.
+/// The part of c10's CUDA streams that src/comm/cuda uses, on the simulated GPU.
 namespace c10::cuda {
 
 class CUDAStream {
