@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Configures and builds Trireme in a folder of its own outside the checkout, and says where the program is.
+# Configures and builds Trireme in a separate folder outside the checkout, and prints the program's path.
 #
 #   jobs/build.sh [TARGET...]         all targets unless some are named; run jobs/setup.sh before the first time
 #   jobs/build.sh --directory         prints the build folder and does nothing else
 #
 # TRIREME_BUILD_DIR names another build folder, TRIREME_CMAKE_ARGS adds options (-DTRIREME_ARCH=native).
-# TRIREME_UNITY=OFF compiles each source by itself instead of up to 16 at a time (CMake's UNITY_BUILD): a whole build takes
-# three times as long, one after a change of a source less. It is what to develop with.
-# Where jobs/setup.sh found a CUDA 13 toolkit the program runs on GPUs and on CPUs; -DTRIREME_CUDA=OFF leaves GPUs out.
+# TRIREME_UNITY=OFF compiles sources separately instead of up to 16 at a time (CMake's UNITY_BUILD): a full build takes
+# three times as long, a rebuild after a change of one source less. Use it for development.
+# With a CUDA 13 toolkit (jobs/setup.sh) the program runs on GPUs and on CPUs; -DTRIREME_CUDA=OFF builds for CPUs only.
 set -euo pipefail
 
 source=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
@@ -40,7 +40,7 @@ mkdir -p "$build"
 cmake -S "$source" -B "$build" -G Ninja -DTRIREME_CUDA=$cuda -DTRIREME_UNITY="${TRIREME_UNITY:-ON}" ${TRIREME_CMAKE_ARGS:-} >"$build/configure.log" 2>&1 ||
   { cat "$build/configure.log" >&2; echo "build: error: CMake could not configure; see above" >&2; exit 5; }
 grep -E '^-- Found (Libtorch|CUDAToolkit|NCCL|Kokkos|MPI_CXX|HDF5)' "$build/configure.log" || true
-# What is compiled in a build folder beside this one comes from the compiler cache (tests/support/build_without_cuda_test.sh).
+# Lets build folders next to this one share the compiler cache (tests/support/build_without_cuda_test.sh).
 export CCACHE_NOHASHDIR=${CCACHE_NOHASHDIR:-1}
 if [[ -z $(ccache --get-config base_dir 2>/dev/null || true) ]]; then
   CCACHE_BASEDIR=$(dirname "$build")

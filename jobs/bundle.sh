@@ -92,7 +92,7 @@ for library in libstdc++.so.6 libgcc_s.so.1; do
   cp -L "$path" "$root/lib/gcc/$library"
   copied+=("$(readlink -f "$path")")
 done
-# Libraries that libtorch and CUDA's own libraries open by name at run time lie beside those that they are linked to.
+# Libraries that libtorch and CUDA libraries open by name at run time are in the same folder as their linked ones.
 if [[ -e $root/lib/libtorch/torch/lib/libtorch_cuda.so ]]; then
   for path in "$torch_home"/nvidia/*/lib/*.so* "$torch_home"/torch/lib/*.so*; do
     target=$root/lib/libtorch/${path#"$torch_home"/}

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 #
-# bin/trireme of an archive that jobs/bundle.sh made: compares what the site provides with what the program requires
+# bin/trireme of an archive made by jobs/bundle.sh: compares the site's libraries with the program's requirements
 # (share/trireme/bundle.txt) and starts it. TRIREME_BUNDLE_CHECKED=1 skips the comparison. Exit code 5: something is missing
 # or too old. A libstdc++ that is missing or older is replaced by the one in lib/gcc.
 here=$(CDPATH='' cd -- "$(dirname -- "$(readlink -f -- "$0")")/.." && pwd -P) || exit 5

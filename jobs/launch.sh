@@ -1,20 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash
 #
-# Part of every batch script, which jobs/write_scripts.sh copies it into, and of those of `trireme submit`: starts the program on
-# the job's tasks, tells it of the time limit and of preemption, and puts a job back into the queue that was saved in time.
+# Shared part of the batch scripts (jobs/write_scripts.sh copies it) and of those of `trireme submit`: starts the
+# program on the job's tasks, signals the time limit and preemption to it, and requeues a job that saved in time.
 #
-# The script sets these (all of them may come from the environment instead: sbatch --export=ALL,RUN=other.toml ...):
+# Variables that the script sets (the environment has precedence: sbatch --export=ALL,RUN=other.toml ...):
 #   RUN            the run file
 #   SETTINGS       more settings, "train.steps=2000 optimizer.lr=3e-4" (values without blanks)
 #   TRIREME        the program
 #   MODULES        environment modules to load
 #   MPI_PLUGIN     srun's --mpi=; empty: pmix, or pmi2 for an MPICH and where srun has no pmix
-#   SRUN_OPTIONS   binding and whatever else srun is to be told
-#   REQUEUE        yes: a job that saved on a signal goes back into the queue (exit code 75 otherwise), if it left a newer
-#                  checkpoint than it began with
-#   FAILURES_TOO   yes: a job that broke goes back, too, on the same condition
-#   CHECKPOINTS    checkpoint.directory, where the settings and the run file do not say it in plain lines
+#   SRUN_OPTIONS   binding and other options of srun
+#   REQUEUE        yes: requeue a job that saved on a signal (exit code 75 otherwise), if its newest checkpoint is newer
+#                  than the one at its start
+#   FAILURES_TOO   yes: requeue failed jobs, too, on the same condition
+#   CHECKPOINTS    checkpoint.directory, if it is not a plain line of the run file or a setting
 set -uo pipefail
 
 # The job as scontrol, squeue and scancel select it. SLURM_JOB_ID of an array's last task selects the whole array.
@@ -31,11 +31,11 @@ load_modules() {
   module load $MODULES || job_fails "module load $MODULES" 5
 }
 
-# How srun tells MPI who is who. An MPI that srun cannot tell starts every rank alone; trireme refuses that with exit code 5.
+# PMI of srun for this MPI. Without a matching one every rank starts as a separate job, which trireme rejects (exit code 5).
 mpi_plugin() {
   [[ -z ${MPI_PLUGIN:-} ]] || { echo "$MPI_PLUGIN"; return; }
   local known plugin plugins=(pmix pmi2)
-  # As they are usually built, MPICH and its relatives listen to PMI only.
+  # In usual builds, MPICH and its derivatives support PMI only.
   if grep -qE '^MPI .*(MPICH|MVAPICH|Intel)' <<<"$("$TRIREME" --version 2>/dev/null)"; then plugins=(pmi2 pmix); fi
   known=$(srun --mpi=list 2>&1)
   for plugin in "${plugins[@]}"; do
@@ -44,8 +44,8 @@ mpi_plugin() {
   job_fails "srun knows neither pmix nor pmi2 (srun --mpi=list); set MPI_PLUGIN, or start trireme with MPI's own mpirun" 5
 }
 
-# Exports the end of the job, in seconds since 1970, so that the program stops by itself before it; Slurm sets it from 23.02 on.
-# Any answer of squeue but one time in the future is no end: nothing, an error, N/A (no limit), the times of several jobs.
+# Exports the end of the job, in seconds since 1970, so that the program stops before it; Slurm sets it from 23.02 on.
+# Ignores other answers of squeue than one time in the future: none, an error, N/A (no limit), the times of several jobs.
 export_end_of_job() {
   [[ -z ${SLURM_JOB_END_TIME:-} ]] || return 0
   local answer end
@@ -55,7 +55,7 @@ export_end_of_job() {
   ((end <= $(date +%s))) || export SLURM_JOB_END_TIME=$end
 }
 
-# setting SECTION KEY: its value in `arguments`, else in the run file, where it stands on a line of its own.
+# setting SECTION KEY: its value in `arguments`, else in the run file, if it is on a separate line there.
 setting() {
   local argument value=
   for argument in "${arguments[@]}"; do [[ $argument != "$1.$2="* ]] || value=${argument#*=}; done
@@ -78,12 +78,12 @@ checkpoint_directory() {
 step_of() { [[ $1 =~ step-0*([0-9]+)/ ]] && echo "${BASH_REMATCH[1]}" || echo 0; }
 newest_checkpoint() { find "$(checkpoint_directory)" -mindepth 2 -maxdepth 2 -path '*/step-*/COMMIT' 2>/dev/null | sort | tail -n 1; }
 
-# start_step COMMAND...: runs it beside this script; `step` is its process, and `step_says` will have its exit code.
-# Not with wait: one that a signal interrupts while the process ends loses the exit code (bash 5.2 then says -1 for good).
+# start_step COMMAND...: runs it in the background; sets `step` to its pid and `step_says` to a pipe with its exit code.
+# Does not use wait, which loses the exit code if a signal interrupts it while the process ends (bash 5.2 then returns -1).
 start_step() {
   local out
   exec {out}>&1
-  # A signal to all processes of the job must not end the one that hands on the exit code.
+  # A signal to all processes of the job must not end this one, which forwards the exit code.
   exec {step_says}< <(
     trap : USR1 TERM
     bash -c 'echo $$; exec "$@" >&"$0"' "$out" "$@" </dev/null
@@ -98,7 +98,7 @@ await_step() {
   local code=
   until read -r code <&"$step_says"; do (($? > 128)) || break; done
   exec {step_says}<&-
-  return "${code:-137}"  # nothing said: it was killed with what hands on its exit code
+  return "${code:-137}"  # no exit code: the forwarding process was killed, too
 }
 
 tell_step() {
@@ -108,7 +108,7 @@ tell_step() {
   [[ -z $step ]] || kill -USR1 "$step" 2>/dev/null || true
 }
 
-# From now on: a signal that nothing catches would end this script, and with it the job, while it loads its modules.
+# Traps come before the modules are loaded: an untrapped signal would end this script, and with it the job.
 told=no
 step=
 trap 'tell_step USR1' USR1
@@ -133,8 +133,8 @@ is_cancelled() {
   [[ $state == CANCELLED || $state == COMPLETING ]] && (($(seconds_of "$ran") < $(seconds_of "$limit")))
 }
 
-# A job that its user cancelled has saved, too, but is not wanted back. One that is preempted without grace comes back by itself.
-# put_back WHY saved|early: saved, or asked to before the ranks had begun.
+# A job that its user cancelled saved, too, but is not requeued; Slurm itself requeues one that it preempts without grace time.
+# put_back WHY saved|early: saved, or a save was requested before the ranks had started.
 put_back() {
   local after
   after=$(newest_checkpoint)
@@ -142,8 +142,8 @@ put_back() {
     job_says "cancelled: it stays out of the queue; submit the same script again to resume from the checkpoint"
     exit 75
   fi
-  # Each life has to bring the run further than the one before, or the chain would never end. A life of one step that nothing
-  # outside cut short is one that Trireme cut short itself, as the next would be.
+  # Every life has to advance the run, or the chain would never end. If nothing outside ended a life after one step,
+  # Trireme stopped it because of the time limit, and the next life would end in the same way.
   local steps=$(($(step_of "$after") - $(step_of "$before")))
   if [[ $2 == saved && -n $before && $after == "$before" ]]; then
     job_fails "no step since the last life: the newest checkpoint is still $(dirname "$after"). A life is too short for the start, one step and a save: ask for more time (--time, --signal)" 75
@@ -161,7 +161,7 @@ put_back() {
   exit 75
 }
 
-# train ARGUMENTS...: what the job is for. Arguments go to trireme train after the run file.
+# train ARGUMENTS...: the job's command. Arguments are passed to trireme train after the run file.
 train() {
   load_modules
   command -v "$TRIREME" >/dev/null || job_fails "there is no program $TRIREME: load its module, or set TRIREME" 5
@@ -179,7 +179,7 @@ train() {
   [[ $told == no || ${REQUEUE:-yes} != yes ]] || put_back "asked to save before the ranks had begun" early
   job_says "$SLURM_NTASKS ranks on ${SLURM_JOB_NUM_NODES} nodes ($SLURM_JOB_NODELIST), $OMP_NUM_THREADS threads each, --mpi=$plugin," \
     "restart ${SLURM_RESTART_COUNT:-0}"
-  # --kill-on-bad-exit=0: ranks that end with 75 must not be shot by the first of them; a rank that fails ends the job itself.
+  # --kill-on-bad-exit=0: the first rank that exits with 75 must not kill the others; a failing rank aborts the job itself.
   # shellcheck disable=SC2086  # several options in one variable
   start_step srun --mpi="$plugin" --kill-on-bad-exit=0 --wait=60 ${SRUN_OPTIONS:-} "$TRIREME" train "${arguments[@]}"
   [[ $told == no ]] || kill -USR1 "$step"
@@ -190,11 +190,11 @@ train() {
     [[ ${REQUEUE:-yes} == yes ]] || job_fails "saved, not put back into the queue (REQUEUE=$REQUEUE)" 75
     put_back "saved" saved
   fi
-  # USR1 or TERM ended the ranks while they were starting: nothing was done yet, and nothing is lost.
+  # USR1 or TERM ended the ranks during start-up: nothing was computed yet, and nothing is lost.
   if [[ $told == yes && ${REQUEUE:-yes} == yes ]] && ((code == 138 || code == 143)); then
     put_back "asked to save before the ranks had begun" early
   fi
-  # 7: a hang; 128+n: killed, by Slurm or the kernel. Others are mistakes that come again.
+  # 7: a hang; 128+n: killed, by Slurm or the kernel. Other codes are permanent errors.
   if [[ ${FAILURES_TOO:-no} == yes ]] && ((code == 7 || code > 128)); then
     local after
     after=$(newest_checkpoint)

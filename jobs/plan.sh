@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# What a batch script would hold and move, seen from the login node: no MPI, no GPU, no job.
+# Prints the memory and traffic of a batch script's run on the login node: needs no MPI, GPU or job.
 #
 #   jobs/plan.sh many_nodes.sbatch                      the ranks and the run file that the script names
 #   RUN=other.toml jobs/plan.sh many_nodes.sbatch --nodes=8 --show memory

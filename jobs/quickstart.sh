@@ -50,7 +50,7 @@ fi
 trireme tokenize --tokenizer bytes -o "$data/quickstart.bin" "$book"
 
 say "4 of 5: training on $ranks ranks"
-# Open MPI refuses root and more ranks than cores unless told; ranks share this machine's cores, so none is bound to one.
+# Open MPI needs permission to run as root and with more ranks than cores; ranks share cores here and are not bound.
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 # shellcheck disable=SC2086  # several arguments in one variable
 mpirun -n "$ranks" --oversubscribe --bind-to none trireme train "$run" $anew

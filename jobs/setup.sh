@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Installs what Trireme is built with and this machine lacks; says what it does; may be run again at any time.
+# Installs missing build dependencies; prints each step; can be run again at any time.
 #
 #   jobs/setup.sh
-#   jobs/setup.sh --slurm      Slurm and munge as well, for the tests that start a cluster of their own (tests/slurm/cluster.sh)
+#   jobs/setup.sh --slurm      Slurm and munge as well, for the tests that start a Slurm cluster (tests/slurm/cluster.sh)
 #   jobs/setup.sh --lint       clang-format, clang-tidy, shellcheck and ruff as well, for tests/lint.sh
 #   jobs/setup.sh --mpich      Debian's MPICH and HDF5 for it as well, for tests/mpich.sh; Open MPI stays what mpirun means
 #   jobs/setup.sh --browser    chromium as well, for the test that opens a report (tests/report/browser_cli_test.sh)
@@ -73,7 +73,7 @@ install_packages() {
 
   local as_root=()
   if ((EUID != 0)); then
-    # Without a terminal nobody can give sudo a password: it must not ask.
+    # Without a terminal sudo cannot read a password: it must not prompt.
     { command -v sudo && { [[ -t 0 ]] || sudo -n true; }; } >/dev/null 2>&1 ||
       fail "these packages are missing and need root to install: ${missing[*]}"
     as_root=(sudo)
@@ -148,7 +148,7 @@ cuda_toolkit() {
   done
 }
 
-# What libtorch_cuda.so loads: where it looks, the file, and the wheel for a toolkit that does not hold it.
+# Libraries loaded by libtorch_cuda.so: its search path, the file, and the wheel if the toolkit does not have it.
 cuda_libraries="
 cu13        libcublas.so.13          -
 cu13        libcufft.so.12           -
@@ -236,7 +236,7 @@ install_cuda() {
   done <<<"$cuda_libraries"
   download_torch
   unzip -q "$torch_wheel" 'torch/lib/libtorch_cuda.so' 'torch/lib/libc10_cuda.so' 'torch/lib/libtorch_nvshmem.so' -d "$stage"
-  # Beside the CPU's part, which stays in use meanwhile; the library that everything is for comes last.
+  # Added to the CPU files, which stay in use meanwhile; the library that loads the others comes last.
   cp -a --no-clobber "$stage/nvidia" "$home/"
   mv "$stage/torch/lib/libc10_cuda.so" "$stage/torch/lib/libtorch_nvshmem.so" "$home/torch/lib/"
   mv "$stage/torch/lib/libtorch_cuda.so" "$home/torch/lib/"
