@@ -6,14 +6,16 @@
 
 namespace trireme {
 
-/// `philox4x32`, inline so that a loop over counters becomes vector instructions.
-[[gnu::always_inline]] inline std::array<std::uint32_t, 4> philox4x32_rounds(std::uint64_t key,
-                                                                             std::uint64_t counter_low,
-                                                                             std::uint64_t counter_high) {
+/// `philox4x32`, inline so that a loop over counters becomes vector instructions, and for code of a device.
+[[gnu::always_inline]] constexpr std::array<std::uint32_t, 4> philox4x32_rounds(std::uint64_t key,
+                                                                                std::uint64_t counter_low,
+                                                                                std::uint64_t counter_high) {
   std::uint32_t c0 = static_cast<std::uint32_t>(counter_low), c1 = static_cast<std::uint32_t>(counter_low >> 32);
   std::uint32_t c2 = static_cast<std::uint32_t>(counter_high), c3 = static_cast<std::uint32_t>(counter_high >> 32);
   std::uint32_t k0 = static_cast<std::uint32_t>(key), k1 = static_cast<std::uint32_t>(key >> 32);
+#ifndef __CUDACC__  // nvcc has its own pragma and unrolls without it
 #pragma GCC unroll 10
+#endif
   for (int round = 0; round < 10; ++round) {
     const std::uint64_t p0 = std::uint64_t{0xD2511F53U} * c0;
     const std::uint64_t p1 = std::uint64_t{0xCD9E8D57U} * c2;

@@ -105,7 +105,8 @@ std::vector<Option> precision_options() {
       "storage of the fp32 master weights; split: bf16 parameters and 16-bit remainders, 2 bytes a parameter less; "
       "of two bf16 numbers as near to a master, the parameter is the one further from zero, not the even one; "
       "requires precision.compute = bf16");
-  s.choice("moments", &Precision::moments, "data type of the AdamW moments").not_yet();
+  s.choice("moments", &Precision::moments,
+           "data type of the AdamW moments; bf16: stochastic rounding after each update, 4 bytes a parameter less");
   s.choice(
       "fp8", &Precision::fp8,
       "8-bit operands in the products of attention, MLP and experts, forward and input gradients: rowwise: e4m3, a "

@@ -19,8 +19,6 @@ std::string default_of(const Option& option) {
   return option.print(RunConfig{}).value_or("none");
 }
 
-std::string availability(const Option& option) { return option.not_yet ? " [not yet available]" : ""; }
-
 /// Lines of at most `columns` characters, indented; a longer word has its own line.
 std::string wrapped(std::string_view text, int columns) {
   constexpr std::string_view indent = "    ";
@@ -59,7 +57,7 @@ std::string explain_options(int columns, std::string_view section) {
     if (!section.empty() && option.section != section) continue;
     if (option.section != before) text += fmt::format("{}[{}]\n", before.empty() ? "" : "\n", option.section);
     before = option.section;
-    text += fmt::format("{} = {} ({}){}\n{}", option.name(), default_of(option), option.type, availability(option),
+    text += fmt::format("{} = {} ({})\n{}", option.name(), default_of(option), option.type,
                         wrapped(option.meaning, columns));
   }
   return text;
@@ -85,8 +83,8 @@ std::string options_reference() {
     if (option.section != section)
       text += fmt::format("\n## [{}]\n\n| key | type | default | meaning |\n|---|---|---|---|\n", option.section);
     section = option.section;
-    text += fmt::format("| `{}` | {} | {} | {}{} |\n", option.name(), cell(option.type), cell(default_of(option)),
-                        cell(option.meaning), availability(option));
+    text += fmt::format("| `{}` | {} | {} | {} |\n", option.name(), cell(option.type), cell(default_of(option)),
+                        cell(option.meaning));
   }
   return text;
 }

@@ -48,17 +48,6 @@ std::string outside_sections(const std::string& key) {
   return "a key outside of all sections; expected one of the sections " + join(sections, ", ");
 }
 
-/// True for a value that a feature which does not exist yet may have.
-bool exists_yet(const Option& option, const RunConfig& config) {
-  return !option.not_yet || option.print(config) == option.print(RunConfig{});
-}
-
-/// What can be done about a value that does not exist yet.
-std::string remedy_yet(const Option& option) {
-  const Printed only = option.print(RunConfig{});
-  return only ? "this version takes " + *only : "leave it out";
-}
-
 bool is_empty_path(const Option& option, const Value& value) {
   const auto* text = std::get_if<std::string>(&value.data);
   return option.is_path && text != nullptr && text->empty();
@@ -151,9 +140,6 @@ void Reader::read_values() {
     const Value& value = found->second;
     if (const Expected expected = option.read(value, config_))
       refuse(value.place, option.name(), fmt::format("found {}, expected {}", describe(value), *expected));
-    else if (!exists_yet(option, config_))
-      refuse(value.place, option.name(),
-             fmt::format("found {}: not yet available; {}", describe(value), remedy_yet(option)));
   }
 }
 

@@ -29,11 +29,6 @@ class Row {
     option_.required_unless = std::move(name);
     return *this;
   }
-  /// The feature does not exist yet: anything but the default is refused. Delete this word when it does.
-  Row& not_yet() {
-    option_.not_yet = true;
-    return *this;
-  }
   /// Its value is a string: an override is taken word for word.
   Row& any_text() {
     option_.any_text = true;

@@ -20,6 +20,11 @@ namespace {
 
 Bytes size(const at::Tensor& tensor) { return {static_cast<std::int64_t>(tensor.nbytes())}; }
 
+template <class T>
+std::span<T> span_of(const at::Tensor& tensor) {
+  return {tensor.mutable_data_ptr<T>(), static_cast<std::size_t>(tensor.numel())};
+}
+
 /// What one block keeps in one microbatch, stage by stage.
 template <class Each>
 void each_stage(const model::Model& model, Block block, Microbatch microbatch, Each each) {
@@ -107,18 +112,21 @@ void Verbs::update_on_device(ParamBlock block) {
 void Verbs::update_on_cpu(ParamBlock block, const optim::Team& team) {
   const std::span<const optimizer::UpdateRange> ranges = update_ranges_[static_cast<std::size_t>(block.value)];
   const std::span<const float> gradient = floats(store_.gradient(block));
-  const std::span<float> m = floats(store_.state(block, 0)), v = floats(store_.state(block, 1));
   std::span<c10::BFloat16> compute;
-  if (store_.compute() == DType::bf16) {
-    at::Tensor& shard = store_.host_compute_shard(block);
-    compute = {shard.mutable_data_ptr<c10::BFloat16>(), static_cast<std::size_t>(shard.numel())};
-  }
-  if (store_.split_masters())
-    optim::adamw(update_numbers(), ranges, gradient,
-                 optim::SplitAdamWState{compute, store::words(store_.remainder(block)), m, v}, team);
+  if (store_.compute() == DType::bf16) compute = span_of<c10::BFloat16>(store_.host_compute_shard(block));
+  const auto update = [&]<class Moment>(std::span<Moment> m, std::span<Moment> v) {
+    if (store_.split_masters())
+      optim::adamw(update_numbers(), ranges, gradient,
+                   optim::SplitAdamWStateIn<Moment>{compute, store::words(store_.remainder(block)), m, v}, team);
+    else
+      optim::adamw(update_numbers(), ranges, gradient, optim::AdamWStateIn<Moment>{floats(store_.master(block)), m, v},
+                   compute, team);
+  };
+  const at::Tensor &m = store_.state(block, 0), &v = store_.state(block, 1);
+  if (m.scalar_type() == at::kBFloat16)
+    update(span_of<c10::BFloat16>(m), span_of<c10::BFloat16>(v));
   else
-    optim::adamw(update_numbers(), ranges, gradient, optim::AdamWState{floats(store_.master(block)), m, v}, compute,
-                 team);
+    update(floats(m), floats(v));
 }
 
 void Verbs::run(const schedule::Update& op) {

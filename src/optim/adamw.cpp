@@ -2,6 +2,8 @@
 #include "trireme/optim/adamw.hpp"
 
 #include <algorithm>
+#include <array>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -15,18 +17,11 @@ namespace {
 /// Elements that one thread works on at a time: tiles of the shard, so that many small parameters cost what one big one
 /// does.
 constexpr std::int64_t tile = std::int64_t{1} << 15;
+/// Elements whose random words are in the L1 cache at a time.
+constexpr std::int64_t words_at_once = 1024;
+using Words = std::array<std::uint32_t, words_at_once>;
 
-template <class Gradient>
-void check(const AdamWStep& step, std::span<const UpdateRange> ranges, std::span<const Gradient> gradient,
-           const AdamWState& state, std::span<const c10::BFloat16> compute) {
-  const std::size_t elements = gradient.size();
-  invariant(state.master.size() == elements && state.m.size() == elements && state.v.size() == elements,
-            "masters and moments are as long as the gradient");
-  invariant(compute.empty() || compute.size() == elements, "the compute copy is as long as the gradient");
-  expect_update(step, ranges, static_cast<std::int64_t>(elements));
-}
-
-/// Calls run(begin, end, numbers) for all parts of `ranges`, tile by tile of a shard of `elements`.
+/// Calls run(begin, end, numbers, range) for all parts of `ranges`, tile by tile of a shard of `elements`.
 template <class Run>
 void for_tiles(const AdamWStep& step, std::span<const UpdateRange> ranges, std::size_t elements, const Team& team,
                Run run) {
@@ -37,26 +32,98 @@ void for_tiles(const AdamWStep& step, std::span<const UpdateRange> ranges, std::
     auto range = std::ranges::partition_point(ranges, [=](const UpdateRange& r) { return r.elements.end <= begin; });
     for (; range != ranges.end() && range->elements.begin < end; ++range) {
       run(std::max(begin, range->elements.begin), std::min(end, range->elements.end),
-          numbers[static_cast<std::size_t>(range->group)]);
+          numbers[static_cast<std::size_t>(range->group)], *range);
     }
   };
   parallel(team, (static_cast<std::int64_t>(elements) + tile - 1) / tile, run_tile);
 }
 
-template <class Gradient>
-void update(const AdamWStep& step, std::span<const UpdateRange> ranges, std::span<const Gradient> gradient,
-            const AdamWState& state, std::span<c10::BFloat16> compute, const Team& team) {
-  check<Gradient>(step, ranges, gradient, state, compute);
-  for_tiles(step, ranges, gradient.size(), team,
-            [&](std::int64_t begin, std::int64_t end, const AdamWScalars& numbers) {
-              const AdamWStreams<Gradient> streams{.gradient = gradient.data() + begin,
-                                                   .master = state.master.data() + begin,
-                                                   .m = state.m.data() + begin,
-                                                   .v = state.v.data() + begin,
-                                                   .compute = compute.empty() ? nullptr : compute.data() + begin};
-              compute.empty() ? adamw_pass<false>(numbers, streams, end - begin)
-                              : adamw_pass<true>(numbers, streams, end - begin);
+/// Random words of elements [first, first + count) of a whole parameter.
+void fill_words(const UpdateRange& range, std::int64_t update, std::int64_t first, std::int64_t count,
+                std::uint32_t* words) {
+  const auto fill_one = [&](std::int64_t i) {
+    words[i] = rounding_words(range.key, (first + i) / 4, update)[static_cast<std::size_t>((first + i) % 4)];
+  };
+  std::int64_t i = 0;
+  for (; i < count && (first + i) % 4 != 0; ++i) fill_one(i);
+  const std::int64_t fours = (count - i) / 4, four = (first + i) / 4;
+  std::uint32_t* const aligned = words + i;
+#pragma GCC ivdep
+  for (std::int64_t f = 0; f < fours; ++f) {
+    const std::array<std::uint32_t, 4> word = rounding_words(range.key, four + f, update);
+    for (std::size_t w = 0; w < word.size(); ++w) aligned[4 * f + static_cast<std::int64_t>(w)] = word[w];
+  }
+  for (i += 4 * fours; i < count; ++i) fill_one(i);
+}
+
+/// Random words of elements [begin, end) of the shard, which lie in `range`.
+void fill_words_of(const UpdateRange& range, std::int64_t update, std::int64_t begin, std::int64_t end, Words& words) {
+  const shard::Hyperslab& whole = range.whole;
+  for (std::int64_t at = begin; at < end;) {
+    const std::int64_t row = (at - range.elements.begin) / whole.length,
+                       column = (at - range.elements.begin) % whole.length;
+    const std::int64_t count = std::min(end - at, whole.length - column);
+    fill_words(range, update, whole.first + row * whole.stride + column, count, words.data() + (at - begin));
+    at += count;
+  }
+}
+
+/// Calls pass(begin, end, numbers, moments of element `begin`) for all parts of `ranges`.
+template <class Moment, class Pass>
+void for_moments(const AdamWStep& step, std::span<const UpdateRange> ranges, std::span<Moment> m, std::span<Moment> v,
+                 const Team& team, Pass pass) {
+  for_tiles(step, ranges, m.size(), team,
+            [&](std::int64_t begin, std::int64_t end, const AdamWScalars& numbers, const UpdateRange& range) {
+              if constexpr (std::is_same_v<Moment, float>) {
+                pass(begin, end, numbers, MomentStreams<float>{m.data() + begin, v.data() + begin});
+              } else {
+                Words words;
+                for (std::int64_t at = begin; at < end; at += words_at_once) {
+                  const std::int64_t until = std::min(end, at + words_at_once);
+                  fill_words_of(range, step.count, at, until, words);
+                  pass(at, until, numbers, MomentStreams<Moment>{m.data() + at, v.data() + at, words.data()});
+                }
+              }
             });
+}
+
+template <class Gradient, class Moment>
+void update(const AdamWStep& step, std::span<const UpdateRange> ranges, std::span<const Gradient> gradient,
+            const AdamWStateIn<Moment>& state, std::span<c10::BFloat16> compute, const Team& team) {
+  const std::size_t elements = gradient.size();
+  invariant(state.master.size() == elements && state.m.size() == elements && state.v.size() == elements,
+            "masters and moments are as long as the gradient");
+  invariant(compute.empty() || compute.size() == elements, "the compute copy is as long as the gradient");
+  expect_update(step, ranges, static_cast<std::int64_t>(elements), !std::is_same_v<Moment, float>);
+  for_moments(
+      step, ranges, state.m, state.v, team,
+      [&](std::int64_t begin, std::int64_t end, const AdamWScalars& numbers, const MomentStreams<Moment>& moments) {
+        const AdamWStreams<Gradient, Moment> streams{.gradient = gradient.data() + begin,
+                                                     .master = state.master.data() + begin,
+                                                     .moments = moments,
+                                                     .compute = compute.empty() ? nullptr : compute.data() + begin};
+        compute.empty() ? adamw_pass<false>(numbers, streams, end - begin)
+                        : adamw_pass<true>(numbers, streams, end - begin);
+      });
+}
+
+template <class Moment>
+void update(const AdamWStep& step, std::span<const UpdateRange> ranges, std::span<const float> gradient,
+            const SplitAdamWStateIn<Moment>& state, const Team& team) {
+  const std::size_t elements = gradient.size();
+  invariant(state.gathered.size() == elements && state.remainder.size() == elements && state.m.size() == elements &&
+                state.v.size() == elements,
+            "both halves of masters, and moments, are as long as the gradient");
+  expect_update(step, ranges, static_cast<std::int64_t>(elements), !std::is_same_v<Moment, float>);
+  for_moments(
+      step, ranges, state.m, state.v, team,
+      [&](std::int64_t begin, std::int64_t end, const AdamWScalars& numbers, const MomentStreams<Moment>& moments) {
+        const SplitStreams<Moment> streams{.gradient = gradient.data() + begin,
+                                           .moments = moments,
+                                           .compute = &state.gathered.data()[begin].x,
+                                           .remainder = state.remainder.data() + begin};
+        adamw_pass(numbers, streams, end - begin);
+      });
 }
 
 }  // namespace
@@ -90,20 +157,18 @@ void adamw(const AdamWStep& step, std::span<const UpdateRange> ranges, std::span
 }
 
 void adamw(const AdamWStep& step, std::span<const UpdateRange> ranges, std::span<const float> gradient,
+           RoundedAdamWState state, std::span<c10::BFloat16> compute, const Team& team) {
+  update(step, ranges, gradient, state, compute, team);
+}
+
+void adamw(const AdamWStep& step, std::span<const UpdateRange> ranges, std::span<const float> gradient,
            SplitAdamWState state, const Team& team) {
-  const std::size_t elements = gradient.size();
-  invariant(state.gathered.size() == elements && state.remainder.size() == elements && state.m.size() == elements &&
-                state.v.size() == elements,
-            "both halves of masters, and moments, are as long as the gradient");
-  expect_update(step, ranges, static_cast<std::int64_t>(elements));
-  for_tiles(step, ranges, elements, team, [&](std::int64_t begin, std::int64_t end, const AdamWScalars& numbers) {
-    const SplitStreams streams{.gradient = gradient.data() + begin,
-                               .m = state.m.data() + begin,
-                               .v = state.v.data() + begin,
-                               .compute = &state.gathered.data()[begin].x,
-                               .remainder = state.remainder.data() + begin};
-    adamw_pass(numbers, streams, end - begin);
-  });
+  update(step, ranges, gradient, state, team);
+}
+
+void adamw(const AdamWStep& step, std::span<const UpdateRange> ranges, std::span<const float> gradient,
+           RoundedSplitAdamWState state, const Team& team) {
+  update(step, ranges, gradient, state, team);
 }
 
 }  // namespace trireme::optim

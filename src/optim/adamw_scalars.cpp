@@ -17,10 +17,11 @@ AdamWScalars scalars(const AdamWStep& step, int group) {
           .second_correction = static_cast<float>(1 / std::sqrt(1 - std::pow(step.beta2, count))),
           .eps = static_cast<float>(step.eps),
           .step_size = static_cast<float>(step.lr / (1 - std::pow(step.beta1, count))),
-          .decay = static_cast<float>(step.lr * step.weight_decay[static_cast<std::size_t>(group)])};
+          .decay = static_cast<float>(step.lr * step.weight_decay[static_cast<std::size_t>(group)]),
+          .count = step.count};
 }
 
-void expect_update(const AdamWStep& step, std::span<const UpdateRange> ranges, std::int64_t elements) {
+void expect_update(const AdamWStep& step, std::span<const UpdateRange> ranges, std::int64_t elements, bool rounds) {
   invariant(step.count >= 1, "Adam counts its updates from 1");
   std::int64_t end = 0;
   for (const UpdateRange& range : ranges) {
@@ -28,6 +29,8 @@ void expect_update(const AdamWStep& step, std::span<const UpdateRange> ranges, s
               "ranges are in order and do not overlap");
     invariant(range.group >= 0 && range.group < static_cast<int>(step.weight_decay.size()),
               "every range has a group of the step");
+    invariant(!rounds || range.whole.size() == range.elements.size(),
+              "ranges of rounded moments have the place of their elements in the whole parameter");
     end = range.elements.end;
   }
   invariant(end <= elements, "ranges lie inside the shard");

@@ -23,11 +23,13 @@ struct AdamWScalars {
   float eps;
   float step_size;  ///< lr / (1 - beta1^count)
   float decay;      ///< lr * weight_decay of the group
+  std::int64_t count;
 };
 [[nodiscard]] AdamWScalars scalars(const AdamWStep& step, int group);
 
 /// Throws BugError unless Adam's count has begun and `ranges`, of groups of the step, are in order inside a shard of
-/// `elements`.
-void expect_update(const AdamWStep& step, std::span<const optimizer::UpdateRange> ranges, std::int64_t elements);
+/// `elements`, and where moments are rounded have the place of their elements.
+void expect_update(const AdamWStep& step, std::span<const optimizer::UpdateRange> ranges, std::int64_t elements,
+                   bool rounds);
 
 }  // namespace trireme::optim

@@ -3,7 +3,9 @@
 
 #include <algorithm>
 
+#include "trireme/base/philox.hpp"
 #include "trireme/base/text.hpp"
+#include "trireme/shard/copies.hpp"
 
 namespace trireme::optimizer {
 namespace {
@@ -13,7 +15,9 @@ constexpr int decaying = 0, constant = 1;  // groups
 }  // namespace
 
 OptimizerPlan::OptimizerPlan(const config::RunConfig& config)
-    : settings_(config.optimizer), groups_{{.weight_decay = config.optimizer.weight_decay}, {.weight_decay = 0}} {
+    : settings_(config.optimizer),
+      seed_(config.run.seed),
+      groups_{{.weight_decay = config.optimizer.weight_decay}, {.weight_decay = 0}} {
   for (const std::string_view name : adamw_states) states_.push_back({.name = name, .type = config.precision.moments});
 }
 
@@ -27,6 +31,16 @@ int OptimizerPlan::group_of(const model::Parameter& parameter) const {
 std::vector<UpdateRange> OptimizerPlan::ranges(const model::ParameterBlock& block, const shard::BlockLayout& layout,
                                                int shard) const {
   std::vector<UpdateRange> ranges;
+  if (rounds_states()) {
+    for (const shard::StridedSlice& slice : shard::fold(block, shard::whole_slices(block, layout, shard))) {
+      const model::Parameter& parameter = block.parameters[static_cast<std::size_t>(slice.parameter)];
+      ranges.push_back({.elements = {slice.offset, slice.offset + slice.hyperslab.size()},
+                        .group = group_of(parameter),
+                        .key = stream_key(seed_, "moments of " + parameter.name),
+                        .whole = slice.hyperslab});
+    }
+    return ranges;
+  }
   for (const shard::Slice& slice : layout.slices(shard)) {
     const UpdateRange next{{slice.offset, slice.offset + slice.elements.size()},
                            group_of(block.parameters[static_cast<std::size_t>(slice.parameter)])};
@@ -37,6 +51,10 @@ std::vector<UpdateRange> OptimizerPlan::ranges(const model::ParameterBlock& bloc
     }
   }
   return ranges;
+}
+
+bool OptimizerPlan::rounds_states() const {
+  return std::ranges::any_of(states_, [](const StateSpec& state) { return state.type == DType::bf16; });
 }
 
 Bytes OptimizerPlan::state_bytes(std::int64_t shard_elements) const {

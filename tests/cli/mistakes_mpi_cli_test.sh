@@ -26,7 +26,6 @@ refused 2 "found \"two\"" "integer" -- run.toml --set model.layers=two
 refused 2 "batch.global" "set batch.global" -- run.toml --set batch.global=18 --set batch.micro=2
 refused 2 "2 ranks" "mesh" -- run.toml --set mesh.shard=3
 refused 2 "data-parallel rank" "tensor" -- run.toml --set batch.global=1 --set batch.micro=1
-refused 2 "not yet available" -- run.toml --set precision.moments=bf16
 refused 2 'fp8 = "rowwise" requires precision.compute' -- run.toml --set precision.fp8=rowwise
 refused 2 'model.layers.0.self_attn.k_proj.weight is 16 x 32, but "mx" requires multiples of 32' -- run.toml --set precision.compute=bf16 --set precision.fp8=mx
 misspelt=(--set precision.compute=bf16 --set precision.fp8=rowwise --set 'precision.fp8_skip=["*dwon_proj*"]')

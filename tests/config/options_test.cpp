@@ -53,21 +53,10 @@ TEST(OptionsReference, IsWhatTheDocumentationSays) {
       << "run config_tests with TRIREME_UPDATE_GOLDENS=1 and look at the diff";
 }
 
-TEST(ExplainOptions, ShowsTypeDefaultAndAvailability) {
+TEST(ExplainOptions, ShowsTypeAndDefault) {
   const std::string text = explain_options(100, "");
   EXPECT_THAT(text, HasSubstr("true | false"));
   EXPECT_THAT(text, HasSubstr("hidden_size / heads"));
-  EXPECT_THAT(text, HasSubstr("[not yet available]"));
-}
-
-TEST(KeysOfLaterFeatures, AreTakenAtTheirDefaultAndRefusedOtherwise) {
-  const std::vector<std::pair<std::string, std::string>> at_default_and_not = {
-      {"precision.moments=fp32", "precision.moments=bf16"},
-  };
-  for (const auto& [fine, later] : at_default_and_not) {
-    EXPECT_EQ(mistakes_with({fine}), "") << fine;
-    EXPECT_THAT(mistakes_with({later}), HasSubstr("not yet available")) << later;
-  }
 }
 
 }  // namespace

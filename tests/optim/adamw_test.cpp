@@ -87,12 +87,13 @@ TEST(AdamW, IsThatOfLibtorchOverManySteps) {
     AdamWStep step = example;
     step.count = count;
     adamw(step, ranges, std::span<const float>(gradient), ours.spans());
-    for (const auto& [range, group] : ranges) {
+    for (const UpdateRange& of_group : ranges) {
+      const shard::Range range = of_group.elements;
       at::Tensor before = at::full({}, static_cast<double>(count));
       at::_fused_adamw_({tensor(theirs.master, range.begin, range.end)}, {tensor(gradient, range.begin, range.end)},
                         {tensor(theirs.first, range.begin, range.end)}, {tensor(theirs.second, range.begin, range.end)},
                         {}, {before}, step.lr, step.beta1, step.beta2,
-                        step.weight_decay[static_cast<std::size_t>(group)], step.eps, false, false);
+                        step.weight_decay[static_cast<std::size_t>(of_group.group)], step.eps, false, false);
     }
   }
   for (std::size_t i = 0; i < size; ++i) {

@@ -94,6 +94,53 @@ TEST_F(OptimOnDevice, AdamWGivesTheSameBitsToSplitMasters) {
   compare_split_updates(3000, many_ranges(3000));
 }
 
+/// `ranges` as parts of parameters: rows of columns, whole runs, from elements on that are no multiples of 4.
+std::vector<UpdateRange> with_places(std::vector<UpdateRange> ranges) {
+  for (std::size_t r = 0; r < ranges.size(); ++r) {
+    const std::int64_t size = ranges[r].elements.size(), rows = size % 3 == 0 ? 3 : size % 2 == 0 ? 2 : 1;
+    ranges[r].key = 1000 + r;
+    ranges[r].whole = {.first = static_cast<std::int64_t>(r) * 4 + static_cast<std::int64_t>(r % 3),
+                       .length = size / rows,
+                       .stride = rows > 1 ? 2 * size + static_cast<std::int64_t>(r % 2) : 0,
+                       .count = rows};
+  }
+  return ranges;
+}
+
+/// Moments in bf16; masters in fp32 or in two halves.
+void compare_rounded_updates(std::int64_t elements, const std::vector<UpdateRange>& ranges, bool split) {
+  const at::Tensor gradient = 3 * at::randn({elements}), master = at::randn({elements});
+  const at::Tensor m = at::zeros({elements}, at::kBFloat16), v = at::zeros({elements}, at::kBFloat16);
+  const at::Tensor compute = at::full({elements}, 7, at::kBFloat16), rest = compute.clone();
+  if (split) store::split_masters(floats(master), bf16s(compute), store::words(rest));
+  const DeviceState there{.master = split ? at::Tensor() : to_kernels(master),
+                          .m = to_kernels(m),
+                          .v = to_kernels(v),
+                          .remainder = split ? to_kernels(rest) : at::Tensor()};
+  const at::Tensor compute_there = to_kernels(compute), gradient_there = to_kernels(gradient);
+  for (std::int64_t count = 1; count <= 3; ++count) {
+    const AdamWStep step{.lr = 1e-2, .weight_decay = {0.1, 0}, .count = count, .gradient_factor = 0.37};
+    const std::span<const float> gradients = floats(gradient);
+    if (split)
+      adamw(step, ranges, gradients, RoundedSplitAdamWState{bf16s(compute), store::words(rest), bf16s(m), bf16s(v)});
+    else
+      adamw(step, ranges, gradients, RoundedAdamWState{floats(master), bf16s(m), bf16s(v)}, bf16s(compute));
+    adamw(step, ranges, gradient_there, there, compute_there);
+  }
+  EXPECT_TRUE(same_bits(compute_there.cpu(), compute)) << elements;
+  EXPECT_TRUE(split ? same_bits(there.remainder.cpu(), rest) : same_bits(there.master.cpu(), master)) << elements;
+  EXPECT_TRUE(same_bits(there.m.cpu(), m)) << elements;
+  EXPECT_TRUE(same_bits(there.v.cpu(), v)) << elements;
+}
+
+TEST_F(OptimOnDevice, AdamWGivesTheBitsOfTheHostToRoundedMoments) {
+  for (const bool split : {false, true}) {
+    for (const std::int64_t elements : {1, 64, 1000, 4098})
+      compare_rounded_updates(elements, with_places({{{0, elements}, 0}}), split);
+    compare_rounded_updates(3000, with_places(many_ranges(3000)), split);
+  }
+}
+
 TEST_F(OptimOnDevice, SumOfSquaresFollowsTheHost) {
   const at::Tensor values = at::randn({70001}), there = to_kernels(values);
   for (const auto& range : {shard::Range{0, 0}, {5, 6}, {0, 70001}, {4, 33000}, {32767, 65539}, {1, 70001}}) {

@@ -78,5 +78,31 @@ TEST(OptimizerPlan, AdamWKeepsTwoMomentsInFp32) {
   EXPECT_EQ(plan.saved_bytes(330).value, 330 * 12);
 }
 
+TEST(OptimizerPlan, MomentsInBf16TakeHalfTheMemoryAndNoLessOfCheckpoints) {
+  config::RunConfig config;
+  config.precision.moments = DType::bf16;
+  const OptimizerPlan plan(config);
+  EXPECT_TRUE(plan.rounds_states());
+  EXPECT_FALSE(OptimizerPlan().rounds_states());
+  EXPECT_EQ(plan.state_bytes(384).value, 384 * 4);
+  EXPECT_EQ(plan.saved_bytes(330).value, 330 * 12);
+}
+
+TEST(OptimizerPlan, RangesOfRoundedStatesAreOfOneParameterAndHaveItsKey) {
+  config::RunConfig config;
+  config.precision.moments = DType::bf16;
+  const auto ranges = OptimizerPlan(config).ranges(block(), {block(), 2}, 0);
+  ASSERT_EQ(ranges.size(), 2U);
+  EXPECT_EQ(ranges[1].elements, (shard::Range{128, 192}));
+  EXPECT_EQ(ranges[1].whole, (shard::Hyperslab{.length = 64}));
+  const auto rest = OptimizerPlan(config).ranges(block(), {block(), 2}, 1);
+  ASSERT_EQ(rest.size(), 3U) << "q, up and the bias: neighbours are not merged";
+  EXPECT_EQ(rest[0].whole, (shard::Hyperslab{.first = 64, .length = 64}));
+  EXPECT_EQ(rest[0].key, ranges[1].key) << "of one parameter";
+  EXPECT_NE(rest[0].key, rest[1].key);
+  config.run.seed = 5;
+  EXPECT_NE(OptimizerPlan(config).ranges(block(), {block(), 2}, 1)[0].key, rest[0].key);
+}
+
 }  // namespace
 }  // namespace trireme::optimizer

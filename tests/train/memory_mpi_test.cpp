@@ -104,6 +104,12 @@ TEST_F(Memory, ShardedStateIsTheRanksPartOfTheWhole) {
   config::RunConfig split = run({}, DType::bf16);
   split.precision.masters = config::Masters::split;
   EXPECT_EQ(use(split).peak[Category::parameters_sharded].value, (2 + 2) * shard) << "and what masters leave of it";
+
+  config::RunConfig rounded = run({});
+  rounded.precision.moments = DType::bf16;
+  const Use found = use(rounded);
+  EXPECT_EQ(found.peak[Category::optimizer].value, 4 * shard);
+  EXPECT_EQ(found.peak[Category::optimizer], planned(rounded).optimizer);
 }
 
 TEST_F(Memory, UnshardedParametersPeakAtWhatThePolicyKeeps) {
@@ -213,12 +219,14 @@ TEST_F(Memory, OffloadingTheOptimizerLeavesNoneOfItOnTheDevice) {
       for (const double fraction : {1.0, 0.5, 0.0}) {
         config::RunConfig config = run({}, compute);
         if (compute == DType::bf16 && fraction == 0.5) config.precision.masters = config::Masters::split;
+        if (compute == DType::bf16) config.precision.moments = DType::bf16;
         config.memory = {.offload = what, .offload_fraction = fraction};
         EXPECT_AS_PLANNED(config);
         if (fraction < 1) continue;
         const Use found = use(config);
         EXPECT_EQ(found.peak[Category::optimizer].value, 0);
-        EXPECT_EQ(found.host[Category::optimizer].value, 8 * layout().shard_elements());
+        EXPECT_EQ(found.host[Category::optimizer].value,
+                  2 * size_of(config.precision.moments) * layout().shard_elements());
       }
 }
 

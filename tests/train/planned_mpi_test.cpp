@@ -70,6 +70,7 @@ class Planned : public testing::Test {
     config.memory.offload_fraction = one_of({1.0, 0.5});
     config.precision.compute = one_of({DType::fp32, DType::bf16});
     config.precision.reduce = one_of({config::Reduce::fp32, config::Reduce::bf16_wire});
+    config.precision.moments = moments_() % 2 == 0 ? DType::fp32 : DType::bf16;
     config.data.seq_len = 8;
     config.batch.micro = one_of({1, 2});
     config.batch.global = config.batch.micro * (world_.size() / tensor / config.mesh.context) * one_of({1, 2, 3});
@@ -78,7 +79,7 @@ class Planned : public testing::Test {
 
   mpi::Communicator world_ = mpi::Communicator::from(MPI_COMM_WORLD);
   test::TokenFiles files_{world_, 257};
-  std::mt19937 random_{20}, axes_{1};
+  std::mt19937 random_{20}, axes_{1}, moments_{2};
 };
 
 void expect_near(Bytes found, Bytes planned, const std::string& what) {

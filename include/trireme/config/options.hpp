@@ -28,7 +28,6 @@ struct Option {
   std::string default_text = {};
   /// The key must be given, unless the key of this name is ("" for always).
   std::optional<std::string> required_unless = {};
-  bool not_yet = false;   ///< the feature does not exist yet: only the default is accepted
   bool any_text = false;  ///< a string: an override is taken word for word
   bool is_path = false;   ///< an empty one counts as not given
 

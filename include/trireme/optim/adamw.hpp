@@ -32,20 +32,26 @@ struct AdamWStep {
 /// Bytes that an update of `elements` elements reads and writes. rounds: it writes a bf16 copy of fp32 masters.
 [[nodiscard]] Bytes adamw_traffic(const optimizer::OptimizerPlan& plan, std::int64_t elements, bool rounds);
 
-/// State of a shard between steps: fp32, [shard_elements] each, not overlapping.
-struct AdamWState {
+/// State of a shard between steps: fp32 masters, moments in fp32 or bf16, [shard_elements] each, not overlapping.
+template <class Moment>
+struct AdamWStateIn {
   std::span<float> master;
-  std::span<float> m;
-  std::span<float> v;
+  std::span<Moment> m;
+  std::span<Moment> v;
 };
+using AdamWState = AdamWStateIn<float>;
+using RoundedAdamWState = AdamWStateIn<c10::BFloat16>;
 
 /// The same where masters are split (store/masters.hpp): what is gathered of them, and what that leaves.
-struct SplitAdamWState {
+template <class Moment>
+struct SplitAdamWStateIn {
   std::span<c10::BFloat16> gathered;
   std::span<std::int16_t> remainder;
-  std::span<float> m;
-  std::span<float> v;
+  std::span<Moment> m;
+  std::span<Moment> v;
 };
+using SplitAdamWState = SplitAdamWStateIn<float>;
+using RoundedSplitAdamWState = SplitAdamWStateIn<c10::BFloat16>;
 
 /// One AdamW update (Loshchilov and Hutter 2019, as torch.optim.AdamW) of the elements in `ranges`, in one pass over
 /// memory:
@@ -59,8 +65,15 @@ void adamw(const AdamWStep& step, std::span<const UpdateRange> ranges, std::span
            AdamWState state, std::span<c10::BFloat16> compute = {}, const Team& team = {});
 void adamw(const AdamWStep& step, std::span<const UpdateRange> ranges, std::span<const c10::BFloat16> gradient,
            AdamWState state, std::span<c10::BFloat16> compute = {}, const Team& team = {});
-/// The first one's masters and moments, bit for bit; what is gathered is rounded with ties away from zero.
+/// The update is computed in fp32 from moments in bf16; then both are rounded stochastically. Each of the two bf16
+/// numbers around a moment is taken with a probability such that the mean is the moment. Random words depend on
+/// UpdateRange::key, the element of the whole parameter and `count` alone.
+void adamw(const AdamWStep& step, std::span<const UpdateRange> ranges, std::span<const float> gradient,
+           RoundedAdamWState state, std::span<c10::BFloat16> compute = {}, const Team& team = {});
+/// The masters and moments of fp32 masters, bit for bit; gathered values are rounded with ties away from zero.
 void adamw(const AdamWStep& step, std::span<const UpdateRange> ranges, std::span<const float> gradient,
            SplitAdamWState state, const Team& team = {});
+void adamw(const AdamWStep& step, std::span<const UpdateRange> ranges, std::span<const float> gradient,
+           RoundedSplitAdamWState state, const Team& team = {});
 
 }  // namespace trireme::optim

@@ -12,8 +12,8 @@
 /// current stream and return at once.
 namespace trireme::optim {
 
-/// fp32, [elements] each, on the same device. remainder: of split masters, in words of 16 bits as a bf16 tensor; then
-/// there is no `master`.
+/// [elements] each, on the same device: fp32, or moments in bf16. remainder: of split masters, in words of 16 bits as a
+/// bf16 tensor; then there is no `master`.
 struct DeviceState {
   at::Tensor master, m, v, remainder{};
 };

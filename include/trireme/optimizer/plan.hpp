@@ -10,6 +10,7 @@
 #include "trireme/base/units.hpp"
 #include "trireme/config/run_config.hpp"
 #include "trireme/model/model.hpp"
+#include "trireme/shard/hyperslab.hpp"
 #include "trireme/shard/layout.hpp"
 
 /// The optimizer as values: the states of each element and the update of each parameter.
@@ -31,8 +32,10 @@ struct Group {
 
 /// Elements of a shard that belong to one group.
 struct UpdateRange {
-  shard::Range elements;  ///< of the shard
-  int group = 0;          ///< index in OptimizerPlan::groups()
+  shard::Range elements;     ///< of the shard
+  int group = 0;             ///< index in OptimizerPlan::groups()
+  std::uint64_t key = 0;     ///< of the random words that round states to bf16
+  shard::Hyperslab whole{};  ///< the same elements in the whole parameter
   friend bool operator==(const UpdateRange&, const UpdateRange&) = default;
 };
 
@@ -44,11 +47,15 @@ class OptimizerPlan {
   [[nodiscard]] const config::Optimizer& settings() const { return settings_; }
   [[nodiscard]] std::span<const StateSpec> states() const { return states_; }
   [[nodiscard]] std::span<const Group> groups() const { return groups_; }
+  /// Whether a state is in bf16.
+  [[nodiscard]] bool rounds_states() const;
   /// Index of the group of a parameter. Parameters that match optimizer.no_decay and correction biases of routers have
   /// no weight decay.
   [[nodiscard]] int group_of(const model::Parameter& parameter) const;
-  /// Ranges of parameters in shard `shard` of a block, in order, without gaps between parameters; neighbours of the
-  /// same group are merged. `layout` is that of `block`.
+  /// Ranges of parameters in shard `shard` of a block, in order, without gaps between parameters. Neighbours of the
+  /// same group are merged, unless states are rounded: then a range has elements of one parameter, their place in it
+  /// and a key, and rows that pad a vocabulary, whose values and gradients are zero, are in no range. `layout` is that
+  /// of `block`.
   [[nodiscard]] std::vector<UpdateRange> ranges(const model::ParameterBlock& block, const shard::BlockLayout& layout,
                                                 int shard) const;
 
@@ -59,6 +66,7 @@ class OptimizerPlan {
 
  private:
   config::Optimizer settings_;
+  std::uint64_t seed_;
   std::vector<StateSpec> states_;
   std::vector<Group> groups_;
 };

@@ -16,15 +16,19 @@ using kernels::cuda::data;
 void check(const AdamWStep& step, std::span<const UpdateRange> ranges, const at::Tensor& gradient,
            const DeviceState& state, const at::Tensor& compute) {
   const bool split = state.remainder.defined();
-  for (const at::Tensor& tensor : {gradient, split ? gradient : state.master, state.m, state.v})
+  for (const at::Tensor& tensor : {gradient, split ? gradient : state.master})
     invariant(tensor.scalar_type() == at::kFloat && tensor.numel() == gradient.numel(),
-              "masters and moments are fp32 and as long as the gradient");
+              "masters are fp32 and as long as the gradient");
+  const bool rounds = state.m.scalar_type() == at::kBFloat16;
+  for (const at::Tensor& tensor : {state.m, state.v})
+    invariant(tensor.scalar_type() == (rounds ? at::kBFloat16 : at::kFloat) && tensor.numel() == gradient.numel(),
+              "moments are fp32 or bf16 and as long as the gradient");
   invariant(!split || (compute.defined() && !state.master.defined() && state.remainder.scalar_type() == at::kBFloat16 &&
                        state.remainder.numel() == gradient.numel()),
             "split masters are two halves as long as the gradient");
   invariant(!compute.defined() || (compute.scalar_type() == at::kBFloat16 && compute.numel() == gradient.numel()),
             "the compute copy is bf16 and as long as the gradient");
-  expect_update(step, ranges, gradient.numel());
+  expect_update(step, ranges, gradient.numel(), rounds);
 }
 
 }  // namespace
@@ -34,8 +38,9 @@ void adamw(const AdamWStep& step, std::span<const UpdateRange> ranges, const at:
   check(step, ranges, gradient, state, compute);
   const cuda::Streams streams{.gradient = data<const float>(gradient),
                               .master = state.master.defined() ? data<float>(state.master) : nullptr,
-                              .m = data<float>(state.m),
-                              .v = data<float>(state.v),
+                              .m = state.m.mutable_data_ptr(),
+                              .v = state.v.mutable_data_ptr(),
+                              .rounded_moments = state.m.scalar_type() == at::kBFloat16,
                               .compute = compute.defined() ? data<c10::BFloat16>(compute) : nullptr,
                               .remainder = state.remainder.defined()
                                                ? reinterpret_cast<std::int16_t*>(data<c10::BFloat16>(state.remainder))
@@ -48,6 +53,10 @@ void adamw(const AdamWStep& step, std::span<const UpdateRange> ranges, const at:
       part.begin[i] = now[i].elements.begin;
       part.end[i] = now[i].elements.end;
       part.decay[i] = scalars(step, now[i].group).decay;
+      part.key[i] = now[i].key;
+      part.first[i] = now[i].whole.first;
+      part.length[i] = now[i].whole.length;
+      part.stride[i] = now[i].whole.stride;
     }
     cuda::adamw(numbers, part, streams);
     ranges = ranges.subspan(now.size());

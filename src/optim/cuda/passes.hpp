@@ -16,13 +16,18 @@ struct Ranges {
   static constexpr int most = 32;
   std::array<std::int64_t, most> begin{}, end{};
   std::array<float, most> decay{};  ///< AdamWScalars::decay of each
+  // UpdateRange::key and ::whole, where moments are rounded.
+  std::array<std::uint64_t, most> key{};
+  std::array<std::int64_t, most> first{}, length{}, stride{};
   int count = 0;
 };
 
-/// compute: null for none. remainder: null where masters are fp32; else master is.
+/// compute: null for none. remainder: null where masters are fp32; else master is. m, v: fp32, or bf16 if rounded.
 struct Streams {
   const float* gradient;
-  float *master, *m, *v;
+  float* master;
+  void *m, *v;
+  bool rounded_moments;
   c10::BFloat16* compute;
   std::int16_t* remainder;
 };

@@ -103,7 +103,10 @@ class OpCost {
     return cost;
   }
   Cost operator()(const schedule::Update& op) const {
-    const double bytes = software_.kernels.update * f64(layout(op.block).shard_elements());
+    // The kernel's bytes are those of two moments in fp32, read and written.
+    const std::int64_t elements = layout(op.block).shard_elements();
+    const std::int64_t saved = 2 * (8 * elements - of_.replay_options.optimizer.state_bytes(elements).value);
+    const double bytes = software_.kernels.update * f64(elements) - f64(saved);
     if (op.on_host || !of_.replay_options.on_gpu)
       return in_host_memory("update", bytes, machine_.host_memory_bandwidth);
     return moved("update", bytes, machine_.memory_bandwidth);

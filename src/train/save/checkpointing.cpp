@@ -222,7 +222,7 @@ checkpoint::State Checkpointing::begin() {
 checkpoint::State Checkpointing::resumed(const std::vector<std::string>& paths) {
   for (const std::string& path : paths) {
     try {
-      const auto mirror = std::make_shared<HostMirror>();
+      const auto mirror = std::make_shared<HostMirror>(HostMirror::Keeps::all);
       const checkpoint::Manifest manifest = checkpoint::load(world_, path, shards_of(job_, mirror));
       mirror->put_back(job_.store());
       return resumed(path, manifest);

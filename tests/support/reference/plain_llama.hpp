@@ -106,7 +106,8 @@ struct Curve {
 
 /// Trains `steps` steps from `initial`, which stays as it is. The steps in `skipped` use up their data and learning
 /// rate only, and so do steps without a target that counts, whose loss is NaN. Products are in fp8 where the run file
-/// sets it, divided as its tensor ranks divide them; everything else is in the type of `initial`.
+/// sets it, divided as its tensor ranks divide them, moments are rounded to bf16 where it does; everything else is in
+/// the type of `initial`.
 [[nodiscard]] Curve plain_train(const config::RunConfig& config, const Parameters& initial, int steps,
                                 const std::set<int>& skipped = {});
 

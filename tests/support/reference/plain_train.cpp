@@ -13,6 +13,7 @@
 #include <fnmatch.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <filesystem>
@@ -23,6 +24,7 @@
 #include <set>
 
 #include "support/reference/plain_llama.hpp"
+#include "trireme/base/philox.hpp"
 #include "trireme/data/sampler.hpp"
 
 namespace trireme::test {
@@ -47,10 +49,37 @@ bool decays(const config::Optimizer& optimizer, const std::string& name) {
                               [&](const std::string& glob) { return ::fnmatch(glob.c_str(), name.c_str(), 0) == 0; });
 }
 
-/// torch.optim.AdamW, as its single-tensor form writes it.
+/// One of the two bf16 numbers around `value`: the one further from zero for the largest of the 2^16 random numbers, as
+/// many as the part of their distance that the other one is off.
+double stochastically_rounded(double value, std::uint32_t random) {
+  const std::uint32_t bits = std::bit_cast<std::uint32_t>(static_cast<float>(value)) & 0xffff0000U;
+  const double nearer = std::bit_cast<float>(bits), further = std::bit_cast<float>(bits + 0x10000U);
+  return random >= (further - value) / (further - nearer) * 0x1p16 ? further : nearer;
+}
+
+/// Rounds both moments of a parameter to bf16 with the random words of docs/numerics.md: Philox by seed and name,
+/// counted by four elements and update; the lower half of an element's word for the first moment, the upper half for
+/// the second.
+template <class T>
+void round_moments(std::uint64_t key, std::int64_t update, const at::Tensor& first, const at::Tensor& second) {
+  T* const m = first.mutable_data_ptr<T>();
+  T* const v = second.mutable_data_ptr<T>();
+  for (std::int64_t i = 0; i < first.numel(); ++i) {
+    const std::uint32_t word = philox4x32(key, static_cast<std::uint64_t>(i / 4),
+                                          static_cast<std::uint64_t>(update))[static_cast<std::size_t>(i % 4)];
+    m[i] = static_cast<T>(stochastically_rounded(m[i], word & 0xffffU));
+    v[i] = static_cast<T>(stochastically_rounded(v[i], word >> 16));
+  }
+}
+
+/// torch.optim.AdamW, as its single-tensor form writes it. Moments are rounded after an update if they are bf16.
 class AdamW {
  public:
-  AdamW(const config::Optimizer& optimizer, Parameters& parameters) : optimizer_(optimizer), parameters_(parameters) {
+  AdamW(const config::RunConfig& config, Parameters& parameters)
+      : optimizer_(config.optimizer),
+        parameters_(parameters),
+        rounds_(config.precision.moments == DType::bf16),
+        seed_(config.run.seed) {
     for (const auto& [name, value] : parameters_) {
       first_[name] = at::zeros_like(value);
       second_[name] = at::zeros_like(value);
@@ -70,13 +99,24 @@ class AdamW {
       second_[name].mul_(optimizer_.beta2).addcmul_(gradient, gradient, 1 - optimizer_.beta2);
       const at::Tensor denominator = (second_[name].sqrt() / std::sqrt(correction2)).add_(optimizer_.eps);
       value.addcdiv_(first_[name], denominator, -lr / correction1);
+      if (rounds_) round_both(name);
     }
   }
 
  private:
+  void round_both(const std::string& name) {
+    const std::uint64_t key = stream_key(seed_, "moments of " + name);
+    if (first_[name].scalar_type() == at::kDouble)
+      round_moments<double>(key, count_, first_[name], second_[name]);
+    else
+      round_moments<float>(key, count_, first_[name], second_[name]);
+  }
+
   const config::Optimizer& optimizer_;
   Parameters& parameters_;
   Parameters first_, second_;
+  bool rounds_;
+  std::uint64_t seed_;
   int count_ = 0;
 };
 
@@ -232,7 +272,7 @@ PlainLoss plain_loss(const config::Model& model, const Parameters& parameters, c
 Curve plain_train(const config::RunConfig& config, const Parameters& initial, int steps, const std::set<int>& skipped) {
   Parameters parameters;
   for (const auto& [name, value] : initial) parameters[name] = value.detach().clone().requires_grad_();
-  AdamW optimizer(config.optimizer, parameters);
+  AdamW optimizer(config, parameters);
   const PlainData data(config);
   const PlainFp8 fp8{.recipe = config.precision.fp8, .skip = config.precision.fp8_skip, .tensor = config.mesh.tensor};
   Curve curve;

@@ -28,9 +28,10 @@ namespace trireme::train {
 /// old: with the fingerprints of checkpoints without a run id.
 [[nodiscard]] checkpoint::Metadata data_metadata(const config::RunConfig& config, bool old = false);
 
-/// Masters and moments of this rank as checkpoints hold them; on a GPU those in `mirror`. The job must outlive them.
-[[nodiscard]] checkpoint::Shards shards_of(Job& job,
-                                           const std::shared_ptr<HostMirror>& mirror = std::make_shared<HostMirror>());
+/// Masters and moments of this rank in fp32, as checkpoints hold them; those on a GPU and of another type in `mirror`.
+/// With Keeps::last, values are valid until others are read. The job must outlive them.
+[[nodiscard]] checkpoint::Shards shards_of(
+    Job& job, const std::shared_ptr<HostMirror>& mirror = std::make_shared<HostMirror>(HostMirror::Keeps::last));
 
 /// The checkpoints of one run: where it begins, and what it leaves behind.
 class Checkpointing {
