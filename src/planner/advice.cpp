@@ -99,6 +99,8 @@ std::vector<Change> changes(const config::RunConfig& config) {
       {"memory.offload = \"optimizer\"", "the host's cores update"},
       {"memory.offload = \"parameters\"", "the host's cores update"},
       {"precision.compute = \"bf16\"", "activations are rounded"},
+      {"precision.masters = \"split\"", "ties are rounded away from zero"},
+      {"precision.moments = \"bf16\"", "moments are rounded stochastically"},
       {"mesh.replicate = 1", "gathers cross the replicas"},
       {fmt::format("mesh.tensor = {}", 2 * config.mesh.tensor), "traffic within each layer"},
       {fmt::format("mesh.context = {}", 2 * config.mesh.context), config.context.method == config::ContextMethod::heads

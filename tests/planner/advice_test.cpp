@@ -104,11 +104,18 @@ TEST(Advise, OffersEveryRemedyWhereItHelps) {
   const Advice advice = advise(run({"sync.policy=deferred", "sync.reshard_after_forward=false", "memory.recompute=none",
                                     "mesh.replicate=2", "data.seq_len=256", "model.vocab_size=32000"}),
                                8);
-  for (const char* line : {"batch.micro = 2", "sync.reshard_after_forward = true", "memory.recompute = \"selective\"",
-                           "memory.recompute = \"block\"", "memory.activation_offload = true",
-                           "memory.offload = \"optimizer\"", "memory.offload = \"parameters\"",
-                           "precision.compute = \"bf16\"", "mesh.replicate = 1", "mesh.tensor = 2", "16 ranks"})
+  for (const char* line :
+       {"batch.micro = 2", "sync.reshard_after_forward = true", "memory.recompute = \"selective\"",
+        "memory.recompute = \"block\"", "memory.activation_offload = true", "memory.offload = \"optimizer\"",
+        "memory.offload = \"parameters\"", "precision.compute = \"bf16\"", "precision.moments = \"bf16\"",
+        "mesh.replicate = 1", "mesh.tensor = 2", "16 ranks"})
     EXPECT_NE(find(advice, line), nullptr) << line << "\n" << to_text(advice);
+}
+
+TEST(Advise, OffersSplitMastersToRunsInBf16) {
+  const std::string line = "precision.masters = \"split\"";
+  EXPECT_NE(find(advise(run({"precision.compute=bf16"}), 4), line), nullptr);
+  EXPECT_EQ(find(advise(run({}), 4), line), nullptr) << "a ConfigError";
 }
 
 TEST(Advise, OffersExpertRanksToModelsWithExperts) {
