@@ -277,7 +277,11 @@ void Verbs::deliver(const schedule::Exchanged& op, const Frame& now, at::Tensor 
     case schedule::Exchange::scatter_sequence:
     case schedule::Exchange::all_reduce_activation: return put_sum(op, now, result);
     case schedule::Exchange::all_reduce_statistics:  // in place
-      if (op.phase == schedule::Phase::backward) finish_norm_of_heads(layer(op.block, op.segment), saved_by(op), now);
+      if (op.phase == schedule::Phase::backward)
+        with_kept(op.block, op.segment, op.microbatch, [&](nn::Kept& kept) {
+          nn::StageFrame f = stage_frame(op, op.phase, kept, {}, nn::Mode::train);
+          layer(op.block, op.segment).code->finish_backward(f);
+        });
       return;
     case schedule::Exchange::gather_vocabulary: return finish_vocabulary(op, now, result);
     case schedule::Exchange::scatter_keys:
@@ -303,7 +307,7 @@ void Verbs::finish_vocabulary(const schedule::Exchanged& op, const Frame& now, c
   at::Tensor& softmax = now[vocabulary];
   const at::Tensor gathered = of_ranks.view({-1, softmax.size(0), softmax.size(1)});
   if (options_.mode == nn::Mode::infer) {
-    state_.result.logits = layer(op.block, op.segment).head->joined_logits(gathered);
+    state_.result.logits = gathered.transpose(0, 1).flatten(1).slice(1, 0, model_.sizes.vocab);
     return softmax.reset();
   }
   softmax = at::empty({gathered.size(1), 2}, gathered.options());

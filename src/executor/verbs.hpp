@@ -3,17 +3,18 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <optional>
 #include <vector>
 
 #include "executor/expert_rows.hpp"
-#include "executor/values.hpp"
 #include "trireme/executor/executor.hpp"
 #include "trireme/kernels/cross_entropy.hpp"
 #include "trireme/kernels/experts.hpp"
 #include "trireme/model/kv_cache.hpp"
+#include "trireme/nn/frame.hpp"
 #include "trireme/optim/adamw.hpp"
 #include "trireme/optim/team.hpp"
 #include "trireme/optimizer/plan.hpp"
@@ -22,6 +23,8 @@
 #include "trireme/store/activation_store.hpp"
 
 namespace trireme::executor {
+
+using nn::Frame, nn::Values;
 
 /// The step that the compute lane is in. Only that lane touches it, and the tensor, context and expert lanes what
 /// they exchange.
@@ -91,26 +94,12 @@ class Verbs {
   [[nodiscard]] bool caches(const schedule::Forward& op, model::StageKind kind) const {
     return op.keep == model::Keep::kv_cache && model::has_kv_cache(kind, model_.held);
   }
-  /// A stage that a parallel axis shards, in a forward or in a recompute.
-  struct ShardedForward {
-    Block block;
-    Stage number;
-    Microbatch microbatch;
-    const model::Stage& stage;
-    const StageOperands& operands;
-    nn::Mode mode;
-  };
   void forward_partitioned(const schedule::Forward& op, const model::Stage& stage, const StageOperands& operands,
                            nn::Mode mode);
   void recompute_partitioned(const schedule::Recompute& op, const model::Stage& stage, const StageOperands& operands);
-  void forward_sharded(const ShardedForward& call, const Frame& now, nn::Saved& saved);
-  /// The stages that end attention: over gathered keys, which are freed, or its output projection alone.
-  void end_attention(const ShardedForward& call, const Frame& now, nn::Saved& saved);
-  /// The same of a branch, and of the projection; where a norm over all heads follows, the sums that it reads.
-  void forward_branch(const ShardedForward& call, const Frame& now, nn::Saved& saved);
-  /// Completes the gradient of a qk_norm's input with the sums over the heads of all ranks.
-  static void finish_norm_of_heads(const nn::Layer& layer, const std::vector<at::Tensor>& saved, const Frame& d);
   void backward_partitioned(const schedule::Backward& op, const model::Stage& stage, const Operands& of);
+  /// Calls `use` with the tensors that a stage keeps in its backward; they stay kept.
+  void with_kept(Block block, Stage stage, Microbatch m, const std::function<void(nn::Kept&)>& use);
   /// One of the stages between which rows go to experts and back.
   void forward_experts(const schedule::Forward& op, const model::Stage& stage, const StageOperands& operands,
                        nn::Mode mode);
@@ -200,12 +189,25 @@ class Verbs {
     return links_.at({group, lane});
   }
   [[nodiscard]] const nn::Layer& layer(Block block, Stage stage) const;
+  template <class Verb>
+  [[nodiscard]] Frame::OnEnd on_end(const Verb& op) const {
+    if (!options_.on_tensors) return {};
+    return [this, op](schedule::TensorSet used) { options_.on_tensors(op, used); };
+  }
   /// The tensors that an op on a sharded stage may use.
   template <class Verb>
   [[nodiscard]] Frame frame(const Verb& op, schedule::Phase phase) {
-    std::function<void(schedule::TensorSet)> on_end;
-    if (options_.on_tensors) on_end = [this, op](schedule::TensorSet used) { options_.on_tensors(op, used); };
-    return {values(op.microbatch), schedule::tensors_of(op, model_), phase, std::move(on_end)};
+    return {values(op.microbatch), schedule::tensors_of(op, model_), phase, on_end(op)};
+  }
+  template <class Verb>
+  [[nodiscard]] nn::StageFrame stage_frame(const Verb& op, schedule::Phase phase, nn::Kept& kept,
+                                           const StageOperands& of, nn::Mode mode) {
+    return {values(op.microbatch),
+            kept,
+            {of.parameters, of.gradients, microbatch(op.microbatch), mode},
+            schedule::tensors_of(op, model_),
+            phase,
+            on_end(op)};
   }
   [[nodiscard]] Values& values(Microbatch m) { return state_.values[static_cast<std::size_t>(m.value)]; }
   [[nodiscard]] const nn::Microbatch& microbatch(Microbatch m) const {

@@ -7,10 +7,10 @@
 
 #include <algorithm>
 
+#include "nn/linear.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/kernels/bias.hpp"
 #include "trireme/kernels/gemm.hpp"
-#include "trireme/nn/branch.hpp"
 
 namespace trireme::nn {
 

@@ -2,12 +2,11 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 
-#include "nn/common.hpp"
+#include "nn/codes.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/kernels/geglu.hpp"
 #include "trireme/kernels/gelu.hpp"
 #include "trireme/kernels/swiglu.hpp"
-#include "trireme/nn/branch.hpp"
 
 namespace trireme::nn {
 namespace {
@@ -71,46 +70,38 @@ ActivationGradient activate_backward(Activation activation, const at::Tensor& d_
 
 }  // namespace
 
-MlpBranch::MlpBranch(const model::Decoder& decoder, bool adds_bias, const model::Fp8Products& fp8)
+MlpCode::MlpCode(const model::Decoder& decoder, bool adds_bias, const model::Fp8Products& fp8, Output output)
     : activation_(decoder.activation),
       slots_(model::StageKind::mlp_branch, decoder),
-      inner_(inner_of(decoder, slots_, fp8)),
-      out_(output_of_mlp(decoder, slots_, adds_bias, fp8)) {}
+      in_(inner_of(decoder, slots_, fp8)),
+      out_(output_of_mlp(decoder, slots_, adds_bias, fp8)),
+      output_(output) {}
 
-at::Tensor MlpBranch::forward(const at::Tensor& h, const at::Tensor& residual, std::span<const at::Tensor> parameters,
-                              const Microbatch& /*microbatch*/, Mode mode, std::vector<at::Tensor>& saved) const {
-  const at::Tensor gate_up = inner_.forward(h, parameters);
-  if (saves(mode)) saved.push_back(gate_up);
-  if (mode == Mode::rebuild) return {};
-  const at::Tensor inner = activate(activation_, gate_up);
-  if (mode == Mode::train_keep_all) saved.push_back(inner);
-  return out_.forward(inner, residual, parameters);
+void MlpCode::forward(StageFrame& f) const {
+  const at::Tensor h = f.take(normed);
+  f.kept[gate_up] = in_.forward(h, f.parameters);
+  at::Tensor y;
+  if (f.wants_output()) {
+    f.kept[inner] = activate(activation_, f.kept[gate_up]);
+    y = out_.forward(f.kept[inner], f.addend(output_.result), f.parameters);
+  }
+  f[output_.result] = std::move(y);
 }
 
-at::Tensor MlpBranch::backward_input(const at::Tensor& d_out, std::span<const at::Tensor> parameters,
-                                     const Microbatch& /*microbatch*/, std::vector<at::Tensor>& saved) const {
-  const at::Tensor gate_up = saved[0];
-  const at::Tensor d_y = out_.scaled(d_out);
-  const at::Tensor d_inner = out_.backward_input(d_y, parameters);
-  const auto [d_gate_up, inner] = activate_backward(activation_, d_inner, gate_up);
-  saved = {d_y, saved.size() > 1 ? saved[1] : inner, d_gate_up};
-  return inner_.backward_input(d_gate_up, parameters);
+void MlpCode::backward_input(StageFrame& f) const {
+  const at::Tensor d_y = out_.scaled(f.upstream(output_.upstream));
+  f.kept.gradient(branch_output) = d_y;
+  const auto [d_gate_up, recomputed] =
+      activate_backward(activation_, out_.backward_input(d_y, f.parameters), f.kept[gate_up]);
+  if (!f.kept[inner].defined()) f.kept[inner] = recomputed;
+  f.kept.gradient(gate_up) = d_gate_up;
+  f[normed] = in_.backward_input(d_gate_up, f.parameters);
 }
 
-void MlpBranch::backward_weight(const at::Tensor& h, std::span<const Grad> grads,
-                                const std::vector<at::Tensor>& saved) const {
-  out_.backward_weight(saved[0], saved[1], grads);
-  inner_.backward_weight(saved[2], h, grads);
-}
-
-std::unique_ptr<Branch> make_branch(const model::Stage& stage, const model::Sizes& sizes, std::int64_t max_seq_len,
-                                    bool adds_bias, at::Device device) {
-  using model::StageKind;
-  const StageKind kind = stage.kind;
-  if (kind == StageKind::attention || kind == StageKind::attention_branch)
-    return std::make_unique<AttentionBranch>(sizes, stage, max_seq_len, adds_bias, device);
-  invariant(kind == StageKind::mlp || kind == StageKind::mlp_branch, "only attention and mlp have a branch");
-  return std::make_unique<MlpBranch>(sizes.decoder, adds_bias, stage.fp8);
+void MlpCode::backward_weight(StageFrame& f) const {
+  const at::Tensor h = f.take({normed, schedule::Phase::again});
+  out_.backward_weight(f.kept.gradient(branch_output), f.kept[inner], f.gradients);
+  in_.backward_weight(f.kept.gradient(gate_up), h, f.gradients);
 }
 
 }  // namespace trireme::nn

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "nn/codes.hpp"
 #include "nn/common.hpp"
 #include "nn/embedding.hpp"
 #include "nn/head.hpp"
@@ -18,38 +19,6 @@
 #include "trireme/kernels/vocabulary.hpp"
 
 namespace trireme::nn {
-
-at::Tensor NormStage::forward(const at::Tensor& x, std::span<const at::Tensor> parameters, Mode mode,
-                              Saved& saved) const {
-  const PlainOperators guard;
-  auto [h, statistics] = norm_.forward(x, parameters);
-  if (saves(mode)) saved.tensors = {x, statistics};
-  return h;
-}
-
-at::Tensor NormStage::again(std::span<const at::Tensor> parameters, const std::vector<at::Tensor>& saved) const {
-  const PlainOperators guard;
-  return norm_.again(saved[0], parameters, saved[1]);
-}
-
-at::Tensor NormStage::backward(const at::Tensor& d_h, const at::Tensor& d_residual,
-                               std::span<const at::Tensor> parameters, std::span<const Grad> grads,
-                               const std::vector<at::Tensor>& saved) const {
-  const PlainOperators guard;
-  return norm_.backward(d_h, saved[0], parameters, saved[1], d_residual, grads);
-}
-
-at::Tensor NormStage::backward_input(const at::Tensor& d_h, const at::Tensor& d_residual,
-                                     std::span<const at::Tensor> parameters, std::vector<at::Tensor>& saved) const {
-  const PlainOperators guard;
-  const at::Tensor x = saved[0], statistics = saved[1];
-  return norm_.backward_input(d_h, x, parameters, statistics, d_residual, saved);
-}
-
-void NormStage::backward_weight(std::span<const Grad> grads, const std::vector<at::Tensor>& saved) const {
-  const PlainOperators guard;
-  put_gradients(std::span(saved).subspan(2), grads);
-}
 
 at::Tensor VocabularyEmbedding::forward(std::span<const at::Tensor> parameters, const Microbatch& microbatch) const {
   const PlainOperators guard;
@@ -71,7 +40,6 @@ void VocabularyEmbedding::backward(const at::Tensor& d_out, std::span<const Grad
 VocabularyHead::VocabularyHead(const model::Sizes& sizes, model::VocabularyPart part, int ranks,
                                std::int64_t chunk_tokens, at::Device device)
     : decoder_(sizes.decoder),
-      vocab_(sizes.vocab),
       part_(part),
       padded_((sizes.vocab + ranks - 1) / ranks),
       chunk_tokens_(chunk_tokens > 0 ? chunk_tokens : chosen_chunk(padded_, device)) {}
@@ -128,10 +96,65 @@ at::Tensor VocabularyHead::backward(const at::Tensor& h, const at::Tensor& softm
   return d_h;
 }
 
-at::Tensor VocabularyHead::joined_logits(const at::Tensor& gathered) const {
-  const PlainOperators guard;
-  return gathered.transpose(0, 1).reshape({gathered.size(1), gathered.size(0) * padded_}).slice(1, 0, vocab_);
+namespace {
+
+/// The embedding, of a part of the vocabulary where ranks share it.
+class EmbeddingCode final : public StageCode {
+ public:
+  EmbeddingCode(const model::Model& model, const model::Stage& stage)
+      : embedding_(model.sizes, model::vocabulary_part(model.sizes.vocab, model.part)),
+        upstream_(model::upstream_of(stage)) {}
+  void forward(StageFrame& f) const override {
+    f[residual].reset();
+    f[branch_output] = embedding_.forward(f.parameters, f.batch);
+  }
+  void backward(StageFrame& f) const override {
+    embedding_.backward(f.upstream(upstream_), f.gradients, f.batch);
+    f.free(residual);
+  }
+
+ private:
+  VocabularyEmbedding embedding_;
+  model::TensorId upstream_;
+};
+
+class LogitsCode final : public StageCode {
+ public:
+  LogitsCode(const model::Model& model, std::int64_t chunk_tokens, at::Device device)
+      : head_(model.sizes, model::vocabulary_part(model.sizes.vocab, model.part), model.part.ranks, chunk_tokens,
+              device) {}
+  void forward(StageFrame& f) const override {
+    f[residual].reset();
+    f[vocabulary] = head_.forward(f[normed], f.parameters, f.batch, f.mode, f[logits]);
+    if (!saves(f.mode)) f[normed].reset();
+  }
+  void backward(StageFrame& f) const override {
+    const auto take = [&](model::TensorId id) { return f.take({id, schedule::Phase::forward}); };
+    const at::Tensor h = take(normed), softmax = take(vocabulary);
+    f[normed] = head_.backward(h, softmax, f.parameters, f.gradients, f.batch, take(logits));
+  }
+
+ private:
+  VocabularyHead head_;
+};
+
+std::unique_ptr<StageCode> make_code(const model::Model& model, const model::Stage& stage, std::int64_t seq_len,
+                                     std::int64_t loss_chunk_tokens, at::Device device) {
+  using model::StageKind;
+  switch (stage.kind) {
+    case StageKind::norm: return std::make_unique<NormCode>(model.sizes);
+    case StageKind::post_norm: return std::make_unique<PostNormCode>(model.sizes);
+    case StageKind::input: return std::make_unique<InputCode>();
+    case StageKind::embedding: return std::make_unique<EmbeddingCode>(model, stage);
+    case StageKind::logits: return std::make_unique<LogitsCode>(model, loss_chunk_tokens, device);
+    case StageKind::mlp_branch:
+      return std::make_unique<MlpCode>(model.sizes.decoder, model.part.rank == 0, stage.fp8,
+                                       Output{model::result_of(stage), model::upstream_of(stage)});
+    default: return make_attention_code(model, stage, seq_len, device);
+  }
 }
+
+}  // namespace
 
 Layer make_layer(const model::Model& model, const model::Stage& stage, std::int64_t max_seq_len, DType compute,
                  std::int64_t loss_chunk_tokens, at::Device device) {
@@ -142,32 +165,13 @@ Layer make_layer(const model::Model& model, const model::Stage& stage, std::int6
     layer.whole = std::make_unique<Positions>(part.sequence_parallel ? part.rank : 0, part.context);
   } else if (!model::is_partitioned(stage)) {
     layer.whole = make_stage(stage, model.held, max_seq_len, compute, loss_chunk_tokens, device);
-  } else if (stage.kind == StageKind::norm || stage.kind == StageKind::post_norm) {
-    layer.norm.emplace(model.sizes);
-  } else if (stage.kind == StageKind::embedding) {
-    layer.embedding.emplace(model.sizes, model::vocabulary_part(model.sizes.vocab, part));
-  } else if (stage.kind == StageKind::logits) {
-    layer.head.emplace(model.sizes, model::vocabulary_part(model.sizes.vocab, part), part.ranks, loss_chunk_tokens,
-                       device);
-  } else if (stage.kind == StageKind::input) {  // nothing of its own
-  } else if (stage.kind == StageKind::qk_norm) {
-    layer.qk_norm.emplace(model.held, model.sizes, model::kv_copies(model.sizes, part.ranks), stage, max_seq_len,
-                          part.context, device);
-  } else if (stage.kind == StageKind::projection) {
-    layer.branch = std::make_unique<Projection>(model.held, stage, max_seq_len, part.context, device);
   } else if (stage.kind == StageKind::route) {
     layer.route.emplace(model.sizes, stage.fp8);
   } else if (stage.kind == StageKind::experts) {
     layer.experts.emplace(model.sizes, part.experts, stage.fp8);
-  } else if (stage.kind == StageKind::merge) {  // a kernel, without parameters
-  } else if (stage.kind == StageKind::attend) {
-    layer.attend.emplace(model.held, stage, part.context, part.rank == 0);
-  } else if (stage.kind == StageKind::core_attention) {
-    layer.core_attention.emplace(model.held, stage, part.context);
-  } else if (stage.kind == StageKind::output) {
-    layer.output.emplace(model.held, part.rank == 0, stage.fp8);
-  } else {
-    layer.branch = make_branch(stage, model.held, max_seq_len, part.rank == 0, device);
+  } else if (stage.kind != StageKind::merge) {  // which is a kernel, without parameters
+    layer.code = make_code(model, stage, max_seq_len, loss_chunk_tokens, device);
+    layer.kept = model::kept_tensors(stage.kind, model.held);
   }
   return layer;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trireme/nn/queries_and_keys.hpp"
+#include "nn/queries_and_keys.hpp"
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/index_select.h>
@@ -7,9 +7,9 @@
 #include <cmath>
 #include <mutex>
 
+#include "nn/linear.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/kernels/rms_norm.hpp"
-#include "trireme/nn/branch.hpp"
 
 namespace trireme::nn {
 namespace {

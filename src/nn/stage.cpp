@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trireme/nn/stage.hpp"
 
+#include "nn/codes.hpp"
 #include "nn/embedding.hpp"
 #include "nn/head.hpp"
 #include "nn/moe.hpp"
 #include "nn/positions.hpp"
-#include "nn/residual.hpp"
 #include "trireme/base/error.hpp"
 
 namespace trireme::nn {
@@ -25,26 +25,11 @@ std::unique_ptr<Stage> make_stage(const model::Stage& stage, const model::Sizes&
     case model::StageKind::embedding: return std::make_unique<Embedding>(EmbeddingScale(sizes.decoder, sizes.hidden));
     case model::StageKind::positions: return std::make_unique<Positions>();
     case model::StageKind::attention:
-    case model::StageKind::mlp:
-      return std::make_unique<Residual>(sizes, make_branch(stage, sizes, max_seq_len, true, device));
+    case model::StageKind::mlp: return make_sublayer(stage, sizes, max_seq_len, device);
     case model::StageKind::moe: return std::make_unique<Moe>(sizes, stage.fp8);
     case model::StageKind::head: return std::make_unique<Head>(sizes, loss_chunk_tokens, device);
-    case model::StageKind::norm:
-    case model::StageKind::input:
-    case model::StageKind::qk_norm:
-    case model::StageKind::attention_branch:
-    case model::StageKind::mlp_branch:
-    case model::StageKind::post_norm:
-    case model::StageKind::projection:
-    case model::StageKind::attend:
-    case model::StageKind::core_attention:
-    case model::StageKind::output:
-    case model::StageKind::route:
-    case model::StageKind::experts:
-    case model::StageKind::merge:
-    case model::StageKind::logits: break;
+    default: throw BugError("make_stage: a stage between exchanges is no whole one");
   }
-  throw BugError("make_stage: unknown kind of stage");
 }
 
 }  // namespace trireme::nn

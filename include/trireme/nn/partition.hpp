@@ -3,39 +3,16 @@
 
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "trireme/model/tensor_plan.hpp"
-#include "trireme/nn/branch.hpp"
-#include "trireme/nn/context.hpp"
 #include "trireme/nn/experts.hpp"
-#include "trireme/nn/norm.hpp"
-#include "trireme/nn/qk_norm.hpp"
 #include "trireme/nn/stage.hpp"
+#include "trireme/nn/stage_code.hpp"
 
 /// The stages that tensor parallelism cuts the others into. Every one is local: what ranks exchange stands between
 /// them, as verbs of the schedule.
 namespace trireme::nn {
-
-/// A separate norm of a branch's input or output: of all tokens, or under sequence parallelism of this rank's. Saves
-/// x and its statistics.
-class NormStage {
- public:
-  explicit NormStage(const model::Sizes& sizes) : norm_(sizes) {}
-  [[nodiscard]] at::Tensor forward(const at::Tensor& x, std::span<const at::Tensor> parameters, Mode mode,
-                                   Saved& saved) const;
-  [[nodiscard]] at::Tensor again(std::span<const at::Tensor> parameters, const std::vector<at::Tensor>& saved) const;
-  /// The gradient by x: d_residual (undefined for none) + that through the norm. Overwrites d_h.
-  [[nodiscard]] at::Tensor backward(const at::Tensor& d_h, const at::Tensor& d_residual,
-                                    std::span<const at::Tensor> parameters, std::span<const Grad> grads,
-                                    const std::vector<at::Tensor>& saved) const;
-  /// The same in two parts: what waits are x, its statistics and the gradients by the parameters.
-  [[nodiscard]] at::Tensor backward_input(const at::Tensor& d_h, const at::Tensor& d_residual,
-                                          std::span<const at::Tensor> parameters, std::vector<at::Tensor>& saved) const;
-  void backward_weight(std::span<const Grad> grads, const std::vector<at::Tensor>& saved) const;
-
- private:
-  Norm norm_;
-};
 
 /// The embedding of this rank's part of the vocabulary: its term of the sum over the tensor axis.
 class VocabularyEmbedding {
@@ -65,30 +42,21 @@ class VocabularyHead {
   [[nodiscard]] at::Tensor backward(const at::Tensor& h, const at::Tensor& softmax,
                                     std::span<const at::Tensor> parameters, std::span<const Grad> grads,
                                     const Microbatch& microbatch, at::Tensor first_logits) const;
-  /// The whole logits [B, vocab] from those of all ranks [ranks, B, ceil(vocab / ranks)].
-  [[nodiscard]] at::Tensor joined_logits(const at::Tensor& gathered) const;
 
  private:
   model::Decoder decoder_;
-  std::int64_t vocab_;
   model::VocabularyPart part_;
   std::int64_t padded_;
   std::int64_t chunk_tokens_;
 };
 
-/// One stage of a model: whole, or one of the pieces.
+/// One stage of a model: whole, or between exchanges. Of a layer of experts the parts.
 struct Layer {
   std::unique_ptr<Stage> whole;
-  std::optional<NormStage> norm;
-  std::unique_ptr<Branch> branch;
-  std::optional<QkNorm> qk_norm;
-  std::optional<Attend> attend;
-  std::optional<CoreAttention> core_attention;
-  std::optional<AttentionOutput> output;
+  std::unique_ptr<StageCode> code;
+  std::vector<model::TensorSpec> kept{};  ///< by `code`
   std::optional<Route> route;
   std::optional<HeldExperts> experts;
-  std::optional<VocabularyEmbedding> embedding;
-  std::optional<VocabularyHead> head;
 };
 
 /// The layer of one stage of `model`, as its tensor rank runs it. device: of its tensors.
