@@ -25,7 +25,7 @@ std::span<T> span_of(const at::Tensor& tensor) {
   return {tensor.mutable_data_ptr<T>(), static_cast<std::size_t>(tensor.numel())};
 }
 
-/// What one block keeps in one microbatch, stage by stage.
+/// Calls `each` for the saved tensors of a block in one microbatch, stage by stage.
 template <class Each>
 void each_stage(const model::Model& model, Block block, Microbatch microbatch, Each each) {
   for (int s = 0; s < static_cast<int>(model[block].stages.size()); ++s)

@@ -38,7 +38,7 @@ void Verbs::forward_partitioned(const schedule::Forward& op, const model::Stage&
     of.code->forward(f);
   }
   if (!cached && options_.mode != nn::Mode::train) return;
-  // A block that runs again keeps what its first stage read.
+  // A recomputed block keeps the input of its first stage.
   const bool reads_block = op.keep == model::Keep::input && op.stage->value == 0;
   keep(key,
        reads_block ? std::vector{values(op.microbatch).residual(schedule::Phase::forward)} : kept.take_saved(op.keep));

@@ -26,8 +26,8 @@ namespace trireme::executor {
 
 using nn::Frame, nn::Values;
 
-/// The step that the compute lane is in. Only that lane touches it, and the tensor, context and expert lanes what
-/// they exchange.
+/// The step of the compute lane. Accessed by that lane only; the tensor, context and expert lanes access the tensors
+/// that they exchange.
 struct StepState {
   StepInput input;
   StepResult result;

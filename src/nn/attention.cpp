@@ -49,7 +49,7 @@ void extend_cache(const StageFrame& f, const at::Tensor& k, const at::Tensor& v,
   kernels::store_keys_and_values(k, v, shape, m.past, {.keys = keys, .values = values});
 }
 
-/// Attention, over the cache where there is one. Keeps what its backward reads.
+/// Attention, over the cache if there is one. Keeps the inputs of its backward.
 at::Tensor attend(const StageFrame& f, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                   const kernels::AttentionShape& shape, std::int64_t window) {
   if (f.mode == Mode::generate) extend_cache(f, k, v, shape, window);

@@ -11,7 +11,7 @@
 
 namespace trireme::nn {
 
-/// Where the parameters of each role stand in a stage's list.
+/// Positions of each role's parameters in a stage's list.
 class Slots {
  public:
   Slots(model::StageKind stage, const model::Decoder& decoder) : roles_(model::roles_of(stage, decoder)) {}

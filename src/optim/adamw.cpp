@@ -14,8 +14,8 @@
 namespace trireme::optim {
 namespace {
 
-/// Elements that one thread works on at a time: tiles of the shard, so that many small parameters cost what one big one
-/// does.
+/// Elements that one thread processes at a time: tiles of the shard, so that many small parameters take the time of one
+/// big one.
 constexpr std::int64_t tile = std::int64_t{1} << 15;
 /// Elements whose random words are in the L1 cache at a time.
 constexpr std::int64_t words_at_once = 1024;
@@ -56,7 +56,7 @@ void fill_words(const UpdateRange& range, std::int64_t update, std::int64_t firs
   for (i += 4 * fours; i < count; ++i) fill_one(i);
 }
 
-/// Random words of elements [begin, end) of the shard, which lie in `range`.
+/// Random words of elements [begin, end) of the shard, which are in `range`.
 void fill_words_of(const UpdateRange& range, std::int64_t update, std::int64_t begin, std::int64_t end, Words& words) {
   const shard::Hyperslab& whole = range.whole;
   for (std::int64_t at = begin; at < end;) {

@@ -74,7 +74,7 @@ template <bool with_compute, class Gradient, class Moment>
   }
 }
 
-/// The same where the masters are the copy and what it left of them.
+/// The same for masters split into a bf16 copy and a remainder.
 template <class Moment>
 struct SplitStreams {
   const float* gradient;

@@ -55,7 +55,7 @@ class Activations {
   const ReplayOptions& replay_options_;
   std::map<model::StageKind, std::vector<model::TensorSpec>> kept_tensors_;
   std::map<Key, std::vector<Bytes>> held_;      ///< each tensor
-  std::map<Key, model::Keep> keep_;             ///< what each stage has kept
+  std::map<Key, model::Keep> keep_;             ///< Keep of each stage
   std::map<std::tuple<int, int>, Bytes> away_;  ///< of a block and microbatch: copied to the host
   Bytes total_, on_host_;
 };

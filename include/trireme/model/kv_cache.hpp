@@ -12,8 +12,8 @@ namespace trireme::model {
 /// Whether a stage has a key/value cache.
 [[nodiscard]] bool has_kv_cache(StageKind kind, const Sizes& sizes);
 
-/// Tokens whose keys and values are held of a row of `seq_len` tokens: with a window those that the next token sees.
-/// Position p lies in place p mod cached_tokens.
+/// Tokens with cached keys and values in a row of `seq_len` tokens: with a window those that the next token sees.
+/// Position p is at index p mod cached_tokens.
 [[nodiscard]] std::int64_t cached_tokens(std::int64_t window, std::int64_t seq_len);
 
 /// Bytes of the cache of all stages that this rank holds, for `rows` rows of up to `seq_len` tokens.

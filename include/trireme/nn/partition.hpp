@@ -10,8 +10,8 @@
 #include "trireme/nn/stage.hpp"
 #include "trireme/nn/stage_code.hpp"
 
-/// The stages that tensor parallelism cuts the others into. Every one is local: what ranks exchange stands between
-/// them, as verbs of the schedule.
+/// Partitioned stages for tensor parallelism. Every one is local: exchanges between ranks are verbs of the schedule,
+/// between stages.
 namespace trireme::nn {
 
 /// The embedding of this rank's part of the vocabulary: its term of the sum over the tensor axis.

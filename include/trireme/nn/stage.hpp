@@ -17,11 +17,11 @@
 /// Stages with an explicit forward and backward. No autograd graph exists anywhere; no stage keeps a parameter.
 namespace trireme::nn {
 
-/// train: a backward follows; matrix products and attention are saved (model::Keep::products). train_keep_all: so are
-/// the outputs of norms and activation functions. rebuild: what train saves, but no output: the stage runs again only
-/// for that. evaluate: the loss only. infer: the logits of each row's last position. generate: of attention, infer with
-/// a key/value cache: `saved` holds it from one forward to the next, and is empty before the first. decide: a training
-/// forward that will run again: only what must not be decided twice is saved (model::SavePolicy::always).
+/// train: a backward follows; saves matrix products and attention (model::Keep::products). train_keep_all: also the
+/// outputs of norms and activation functions. rebuild: saves the tensors of train without computing the output, in a
+/// recompute. evaluate: the loss only. infer: the logits of each row's last position. generate: for attention, infer
+/// with a key/value cache: `saved` holds it from one forward to the next, and is empty before the first. decide: a
+/// training forward with recompute: saves only decisions that must not be repeated (model::SavePolicy::always).
 enum class Mode { train, train_keep_all, rebuild, evaluate, infer, generate, decide };
 [[nodiscard]] constexpr bool saves(Mode mode) { return mode < Mode::evaluate; }
 
@@ -86,8 +86,8 @@ class Stage {
 
   /// hidden: [B*T, D], undefined for the embedding. parameters: views in the compute dtype, in the order that
   /// model::StageKind documents. Fills `saved` in the modes that save, with exactly the tensors and bytes of
-  /// saved_tensors(kind, sizes, B*T, compute, keep), and in `decide` with those of Keep::input; leaves it alone
-  /// otherwise. A stage that runs again is given what it decided in `saved`.
+  /// saved_tensors(kind, sizes, B*T, compute, keep), and in `decide` with those of Keep::input; otherwise leaves it
+  /// unchanged. In a recompute, `saved` holds the decisions.
   virtual Result forward(at::Tensor hidden, std::span<const at::Tensor> parameters, const Microbatch& microbatch,
                          Mode mode, Saved& saved) const = 0;
 

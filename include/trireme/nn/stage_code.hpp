@@ -18,7 +18,7 @@ class StageCode {
   virtual void forward(StageFrame& f) const = 0;
   /// Recomputes its output from kept tensors.
   virtual void rebuild(StageFrame& f) const;
-  /// Computes the gradients of what forward read; leaves in `kept` what backward_weight reads.
+  /// Computes the gradients of forward's inputs; leaves the inputs of backward_weight in `kept`.
   virtual void backward_input(StageFrame& f) const;
   /// Writes the gradients of the parameters, without reading values of parameters.
   virtual void backward_weight(StageFrame& f) const;

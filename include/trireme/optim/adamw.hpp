@@ -42,7 +42,7 @@ struct AdamWStateIn {
 using AdamWState = AdamWStateIn<float>;
 using RoundedAdamWState = AdamWStateIn<c10::BFloat16>;
 
-/// The same where masters are split (store/masters.hpp): what is gathered of them, and what that leaves.
+/// The same for split masters (store/masters.hpp): the gathered bf16 part, and the remainder.
 template <class Moment>
 struct SplitAdamWStateIn {
   std::span<c10::BFloat16> gathered;

@@ -22,7 +22,7 @@ __device__ inline void update(const AdamWScalars& c, float decay, float gradient
   master = fmaf(-c.step_size, m / fmaf(sqrtf(v), c.second_correction, c.eps), decayed);
 }
 
-/// split: masters are the copy and what it left of them.
+/// split: masters are a bf16 copy and a remainder.
 template <bool split, class Moment>
 struct Update {
   AdamWScalars scalars;

@@ -172,7 +172,7 @@ class OpCost {
     return f64(exchanged_elements(op, of_.model, of_.replay_options) *
                model::bytes_of(row.element, of_.replay_options.compute));
   }
-  /// Neighbours, but for those along an axis.
+  /// Neighbours, except for groups along an axis.
   [[nodiscard]] Group exchanging(mesh::Group group) const {
     if (group == mesh::Group::tensor) return tensor();
     if (group == mesh::Group::context) return along(Axis::context);

@@ -33,7 +33,7 @@ namespace trireme::train {
 [[nodiscard]] checkpoint::Shards shards_of(
     Job& job, const std::shared_ptr<HostMirror>& mirror = std::make_shared<HostMirror>(HostMirror::Keeps::last));
 
-/// The checkpoints of one run: where it begins, and what it leaves behind.
+/// The checkpoints of one run: loads the initial state and saves.
 class Checkpointing {
  public:
   /// Collective over `world`, whose ranks are the job's. threads: of a rank, a choice that bits depend on.
