@@ -169,19 +169,6 @@ expect_done
 job 2 train lingua.toml --set train.steps=2
 expect_done
 
-# More ranks than sequences: rank 0 answers before any rank has loaded the full program, for which a script stands here.
-mkdir -p front/libexec/trireme && cp "$TRIREME" front/trireme
-printf '#!/bin/sh\nexec sleep 100\n' >front/libexec/trireme/trireme && chmod +x front/libexec/trireme/trireme
-full=$TRIREME TRIREME=$PWD/front/trireme
-job 17 train run.toml
-expect_end 2 'the run file does not fit 17 ranks' 'batch.global: 16 sequences for 17 data-parallel ranks'
-expect_soon
-job 2 train run.toml --set mesh.tensor=3
-expect_end 2 'the run file does not fit 2 ranks'
-job 2 train no-such-file.toml
-expect_end 2 'no-such-file.toml: cannot read the run file'
-TRIREME=$full
-
 # --help fits the terminal.
 for command in '' init train plan submit tokenize generate evaluate doctor; do
   # shellcheck disable=SC2086  # "" is the front page

@@ -152,19 +152,17 @@ int help() {
   return cli::print_help(app, CLI::CallForHelp());
 }
 
-/// Checks on rank 0 that the run file fits the number of ranks, before the other ranks have loaded the full program.
-/// Under Open MPI's mpirun alone, which ends a job whose rank fails before MPI_Init; others may leave ranks waiting in
-/// it.
-void check_ranks(const cli::Launched& by, const cli::RunFileArguments& run_file) {
-  if (!by.ends_failed_jobs || by.rank != 0 || !cli::one_command_line(cli::environment)) return;
-  (void)config::resolve(config::load_run_file(run_file.path, run_file.overrides), by.ranks);
+/// Warns on rank 0 of many ranks a core, before they load the full program. That reports what the run file lacks: Open
+/// MPI 4.1's mpirun hangs where a rank ends while it starts others, and srun leaves the others in MPI_Init.
+void warn_of_crowded_node(const cli::Launched& by) {
+  if (by.rank != 0) return;
   const std::string crowded =
       cli::crowded_node_warning(by.node_ranks, static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN)));
   if (!crowded.empty()) log::warning(crowded);
 }
 
 /// Started without a launcher, rejects a run file with mistakes before MPI and libtorch are loaded. Under a launcher
-/// the full program reads the file: once per node, and prints once; `check_ranks` is earlier where that is safe.
+/// the full program reads the file: once per node, and prints once.
 int train(int argc, char** argv) {
   CLI::App app{"", "trireme"};
   cli::TrainArguments arguments;
@@ -180,7 +178,7 @@ int train(int argc, char** argv) {
   bool no_gpu = false;
   const std::optional<cli::Launched> by = cli::launched(cli::environment);
   if (by)
-    check_ranks(*by, arguments.run_file);
+    warn_of_crowded_node(*by);
   else
     no_gpu = config::load_run_file(arguments.run_file.path, arguments.run_file.overrides).device.type ==
              config::DeviceType::cpu;
