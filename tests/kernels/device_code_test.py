@@ -50,8 +50,10 @@ JUDGED = {
     rf"11rows_kernelILi8E.*12MoveSegments{BF16}": (256, 8, 1, 1),
     rf"23weight_gradients_kernel{BF16}Li8E": (256, 8, 2, 0),
     r"12range_kernelILi8E.*4CastIfN3c108BFloat16E": (256, 8, 2, 1),
-    r"12range_kernelILi4E.*6UpdateILb0E": (256, 5, 4, 3),
-    r"12range_kernelILi4E.*6UpdateILb1E": (256, 5, 3, 2),
+    r"12range_kernelILi4E.*6UpdateILb0Ef": (256, 5, 4, 3),
+    r"12range_kernelILi4E.*6UpdateILb1Ef": (256, 5, 3, 2),
+    r"12range_kernelILi4E.*6UpdateILb0EN3c108BFloat16E": (256, 4, 2, 1),  # moments: 8 bytes an instruction
+    r"12range_kernelILi4E.*6UpdateILb1EN3c108BFloat16E": (256, 4, 1, 0),
     r"14squares_kernelILi4E": (256, 6, 1, 0),
     r"11rows_kernelILi8E.*9PackTermsE": (256, 6, 2, 1),
     r"12range_kernelILi8E.*8SumTermsIf": (256, 5, 3, 2),
