@@ -17,6 +17,6 @@ sed -nE '/HDF5|^BUILD_TESTING/!s/^([A-Za-z0-9_.+-]+):(BOOL|STRING|PATH|FILEPATH)
 cmake -S "$TRIREME_SOURCE" -B "$work/build" -G Ninja -C "$work/as_it_is.cmake" -DHDF5_ROOT="$work/hdf5" -DHDF5_C_COMPILER_EXECUTABLE=NO \
   -DHDF5_NO_FIND_PACKAGE_CONFIG_FILE=ON -DBUILD_TESTING=OFF -DTRIREME_UNITY=OFF >"$work/log" 2>&1 || fail 'it cannot be configured'
 grep -q "Found HDF5: $work/hdf5" "$work/log" || fail 'it found another HDF5'
-for source in hdf5 hdf5_version save/index_file; do
+for source in hdf5 hdf5_version hdf5_image save/index_image; do
   cmake --build "$work/build" --target "CMakeFiles/trireme_checkpoint.dir/src/checkpoint/$source.cpp.o" >"$work/log" 2>&1 || fail "$source does not compile"
 done

@@ -72,6 +72,7 @@ std::vector<WrittenChunk> fill(io::File& file, const Shards& shards, std::vector
 /// Collective.
 void gather_checksums(const mpi::Communicator& group, int first_dp_rank, std::uint64_t image,
                       std::vector<PlannedDataset>& planned) {
+  if (group.size() == 1) return;
   const auto slices_of = [&](int dp_rank, auto&& visit) {
     for (PlannedDataset& one : planned)
       for (const PlannedPart& part : one.parts)
