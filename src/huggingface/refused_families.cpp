@@ -21,6 +21,7 @@ constexpr std::array families{
     RefusedFamily{"falcon_h1", "it has state-space layers", "llama"},
     RefusedFamily{"falcon_mamba", "it has state-space layers", "llama"},
     RefusedFamily{"gemma3n_text", "it has embeddings of every layer", "gemma3_text"},
+    RefusedFamily{"gemma4_text", "its layers of full attention have heads of another size", "gemma3_text"},
     RefusedFamily{"gpt_bigcode", "it has multi-query attention with learned positions", "gpt2"},
     RefusedFamily{"gpt_neo", "it has local attention without scaling", "gpt2"},
     RefusedFamily{"gpt_neox", "it has attention and MLP in parallel", "stablelm"},

@@ -20,12 +20,11 @@ struct Variables {
   const char* ranks;
   const char* rank;
   const char* node_ranks = "";
-  bool ends_failed_jobs = false;
 };
 
 // A launcher that was itself started by srun leaves srun's variables in place: srun comes last.
 constexpr std::array<Variables, 4> known{
-    {{"Open MPI's mpirun", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE", true},
+    {{"Open MPI's mpirun", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"},
      {"MVAPICH's launcher", "MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_RANK"},
      {"a PMI launcher such as MPICH's mpiexec", "PMI_SIZE", "PMI_RANK"},
      {srun, "SLURM_STEP_NUM_TASKS", "SLURM_PROCID"}}};
@@ -46,8 +45,7 @@ std::optional<Launched> launched(const std::function<std::string(std::string_vie
       return Launched{.by = v.by,
                       .ranks = ranks,
                       .rank = std::atoi(variable(v.rank).c_str()),
-                      .node_ranks = std::atoi(variable(v.node_ranks).c_str()),
-                      .ends_failed_jobs = v.ends_failed_jobs};
+                      .node_ranks = std::atoi(variable(v.node_ranks).c_str())};
   }
   return std::nullopt;
 }

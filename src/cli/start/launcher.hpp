@@ -16,7 +16,6 @@ struct Launched {
   int ranks = 1;                  ///< in this step
   int rank = 0;                   ///< ours among them
   int node_ranks = 0;             ///< on this node; 0: unknown
-  bool ends_failed_jobs = false;  ///< ends the job when a rank exits with an error before MPI_Init
 };
 
 /// Reads a launcher's variables; `variable` returns their text, "" if unset. Absent: started without a launcher.
