@@ -12,10 +12,10 @@ namespace trireme::cli {
 
 /// The launcher's variables.
 struct Launched {
-  std::string by;                 ///< "srun", "Open MPI's mpirun", ...
-  int ranks = 1;                  ///< in this step
-  int rank = 0;                   ///< ours among them
-  int node_ranks = 0;             ///< on this node; 0: unknown
+  std::string by;      ///< "srun", "Open MPI's mpirun", ...
+  int ranks = 1;       ///< in this step
+  int rank = 0;        ///< ours among them
+  int node_ranks = 0;  ///< on this node; 0: unknown
 };
 
 /// Reads a launcher's variables; `variable` returns their text, "" if unset. Absent: started without a launcher.

@@ -8,6 +8,10 @@ namespace trireme::test::calls {
 
 enum class Answer { make_the_call, fail, done };
 
+/// Whether this process starts the ranks: its calls are made, neither judged nor logged, since its signal handlers make
+/// system calls while others are judged.
+bool is_launcher();
+
 /// The outcome of this call according to the rules; sets errno for a failure. Sleeps for rules with `sleep`.
 Answer judge(const char* call, const std::string& path);
 

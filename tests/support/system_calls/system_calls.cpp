@@ -34,12 +34,14 @@
 #include "support/system_calls/rules.hpp"
 
 using trireme::test::calls::Answer;
+using trireme::test::calls::is_launcher;
 using trireme::test::calls::judge;
 using trireme::test::calls::note;
 
 namespace {
 
 std::string path_of(int descriptor) {
+  if (is_launcher()) return "";
   const int kept = errno;
   const std::string link = "/proc/self/fd/" + std::to_string(descriptor);
   std::array<char, PATH_MAX> text{};
@@ -50,6 +52,7 @@ std::string path_of(int descriptor) {
 
 /// `path` from the root, seen from the directory `from`; nothing in it is resolved.
 std::string absolute(int from, const char* path) {
+  if (is_launcher()) return "";
   if (path[0] == '/') return path;
   const int kept = errno;
   std::string directory = from == AT_FDCWD ? "" : path_of(from);
