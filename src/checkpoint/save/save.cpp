@@ -9,6 +9,7 @@
 #include <charconv>
 #include <cstring>
 #include <filesystem>
+#include <optional>
 
 #include "checkpoint/commit.hpp"
 #include "checkpoint/save/index_image.hpp"
@@ -149,11 +150,12 @@ class Save {
     const mesh::Mesh& mesh = shards_.mesh;
     const int first_rank = mesh.rank_of({.pipeline = shards_.at.pipeline, .tensor = shards_.at.tensor}).value;
     const Writers writers = writers_of(mesh, shards_.dp_rank(), options_.ranks_per_file);
-    const mpi::Communicator group = options_.ranks_per_file == 1
-                                        ? mpi::Communicator::from(MPI_COMM_SELF)
-                                        : world_.split(first_rank + writers.first * mesh.tensor, shards_.dp_rank());
-    every_rank("write a checkpoint",
-               [&] { written_ = write_shard_file(group, temporary_, shards_, options_.ranks_per_file, meanwhile); });
+    std::optional<mpi::Communicator> group;
+    if (options_.ranks_per_file > 1)
+      group.emplace(world_.split(first_rank + writers.first * mesh.tensor, shards_.dp_rank()));
+    every_rank("write a checkpoint", [&] {
+      written_ = write_shard_file(group ? &*group : nullptr, temporary_, shards_, options_.ranks_per_file, meanwhile);
+    });
   }
 
   /// Removes checkpoints beyond `keep`, after every rank has verified the new one from the disk. If it differs, the new

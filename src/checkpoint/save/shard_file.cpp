@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <string_view>
 
 #include "base/io/disk_space.hpp"
 #include "checkpoint/hdf5_image.hpp"
@@ -72,7 +73,6 @@ std::vector<WrittenChunk> fill(io::File& file, const Shards& shards, std::vector
 /// Collective.
 void gather_checksums(const mpi::Communicator& group, int first_dp_rank, std::uint64_t image,
                       std::vector<PlannedDataset>& planned) {
-  if (group.size() == 1) return;
   const auto slices_of = [&](int dp_rank, auto&& visit) {
     for (PlannedDataset& one : planned)
       for (const PlannedPart& part : one.parts)
@@ -152,9 +152,12 @@ std::uint64_t hash_rest(const io::File& file, const SavedFile& saved) {
   return checksum.value();
 }
 
-WrittenFile write_shard_file(const mpi::Communicator& group, const std::string& path, const Shards& shards,
+WrittenFile write_shard_file(const mpi::Communicator* group, const std::string& path, const Shards& shards,
                              std::int64_t ranks_per_file, const Meanwhile& meanwhile) {
-  const bool first = group.rank() == 0;
+  const bool first = group == nullptr || group->rank() == 0;
+  const auto on_all = [&](std::string_view what, const std::function<void()>& work) {
+    group == nullptr ? work() : mpi::collective_try(*group, what, work);
+  };
   const Writers writers = writers_of(shards.mesh, shards.dp_rank(), ranks_per_file);
   WrittenFile written{.first = first,
                       .saved = {.path = shard_path(shards.mesh, shards.at.pipeline, writers.first, shards.at.tensor),
@@ -166,7 +169,7 @@ WrittenFile write_shard_file(const mpi::Communicator& group, const std::string& 
   std::vector<PlannedDataset> planned;
   std::int64_t bytes = 0;
   std::uint64_t image_hash = 0;
-  mpi::collective_try(group, "lay out a shard file", [&] {
+  on_all("lay out a shard file", [&] {
     planned = plan_file(shards, writers);
     const h5::Image image = lay_out(planned);
     bytes = static_cast<std::int64_t>(image.size());
@@ -174,12 +177,12 @@ WrittenFile write_shard_file(const mpi::Communicator& group, const std::string& 
     io::require_file_size(name, bytes);
     if (first) image.write_file(name);
   });
-  mpi::collective_try(group, "fill a shard file", [&] {
+  on_all("fill a shard file", [&] {
     io::File file = io::File::update(name);
     file.reserve(bytes);  // ranks of several nodes may have several quotas
     written.chunks = fill(file, shards, planned, meanwhile);
   });
-  gather_checksums(group, writers.first, image_hash, planned);
+  if (group != nullptr) gather_checksums(*group, writers.first, image_hash, planned);
   for (const PlannedDataset& one : planned) written.datasets.push_back(one.dataset.name);
   if (first) describe(path, planned, written.saved);
   return written;

@@ -34,9 +34,10 @@ using Meanwhile = std::function<void()>;
 /// Writes the parts of all ranks of `group` to one file below `path`, named after the first of them, flushed to disk.
 /// Every rank lays the file out by HDF5 in memory, with equal results; the first one writes the layout, all write their
 /// values by plain writes, which report a full disk where HDF5 does not always. Parallel HDF5 is not used: there a rank
-/// that fails leaves the others waiting. group: the dp ranks of `writers_of`, in order, at one tensor rank. Collective
-/// over `group`; where one rank fails all of them leave at the same step. Throws mpi::CollectiveError.
-[[nodiscard]] WrittenFile write_shard_file(const mpi::Communicator& group, const std::string& path,
+/// that fails leaves the others waiting. group: the dp ranks of `writers_of`, in order, at one tensor rank; null: this
+/// rank alone. Collective over `group`; where one rank fails all of them leave at the same step. Throws WriteError;
+/// with a group mpi::CollectiveError.
+[[nodiscard]] WrittenFile write_shard_file(const mpi::Communicator* group, const std::string& path,
                                            const Shards& shards, std::int64_t ranks_per_file,
                                            const Meanwhile& meanwhile);
 
