@@ -89,9 +89,9 @@ slowly() {  # slowly NAME RULE [--set ...]
 slowly times 'fsync 0 1 sleep=18 /step_times'
 slowly removal 'unlink 0 1-9 sleep=4 .removed' --set checkpoint.every=1 --set checkpoint.keep=1 --set checkpoint.async=false \
   --set checkpoint.ranks_per_file=1
-slowly best $'unlink 0 1-9 sleep=7 best\nrename 0 1-9 sleep=7 best' --set data.validation=tokens.bin --set train.eval_every=1 \
+slowly link $'unlink 0 1-2 sleep=7 /.best.next\nrename 0 1-2 sleep=7 /.best.next' --set data.validation=tokens.bin --set train.eval_every=1 \
   --set train.eval_steps=1 --set checkpoint.keep_best=true --set checkpoint.async=false
-for name in times removal best; do
+for name in times removal link; do
   ended $name
   expect_done
 done
