@@ -34,9 +34,7 @@
 #include "trireme/base/log.hpp"
 #include "trireme/base/text.hpp"
 #include "trireme/checkpoint/load/first_parameters.hpp"
-#include "trireme/checkpoint/save/staging.hpp"
 #include "trireme/mpi/collective_try.hpp"
-#include "trireme/mpi/topology.hpp"
 #include "trireme/tokenizer/files.hpp"
 #include "trireme/train/engine/generate.hpp"
 
@@ -134,10 +132,7 @@ ChatTemplate chat_template_of(const ChatArguments& arguments, const checkpoint::
 
 config::RunConfig chat_config(const ChatArguments& arguments, const checkpoint::Weights& weights,
                               const mpi::Communicator& world) {
-  config::RunConfig config = inference_config(arguments.model);
-  config.batch = {.global = 1, .micro = 1};
-  config.mesh = {.replicate = 1, .shard = 1, .tensor = world.size()};
-  if (world.size() > 1) config.mesh.sequence_parallel = false;  // a text grows by one token
+  config::RunConfig config = text_config(arguments.model, world.size());
   const std::int64_t longest = weights.generation().max_position_embeddings;
   const std::int64_t usual = longest > 0 ? std::min(longest, usual_context) : usual_context;
   if (longest > 0 && arguments.context > longest)
@@ -145,13 +140,6 @@ config::RunConfig chat_config(const ChatArguments& arguments, const checkpoint::
                                   arguments.context, longest));
   config.data.seq_len = arguments.context > 0 ? arguments.context : usual;
   return checkpoint::complete_model(config, world);
-}
-
-std::vector<std::int32_t> encoded_prompt(const tokenizer::Tokenizer& tokenizer, const std::string& prompt) {
-  std::vector<std::int32_t> ids = tokenizer.document_begin();
-  const std::vector<std::int32_t> text = tokenizer.encode(prompt);
-  ids.insert(ids.end(), text.begin(), text.end());
-  return ids;
 }
 
 class Chat {
@@ -176,12 +164,12 @@ class Chat {
     const std::int64_t context = job_.config().data.seq_len;
     const std::int64_t room = std::max<std::int64_t>(1, std::min(arguments_.tokens, context / 4));
     const auto tokens = [&](const std::string& text) {
-      return static_cast<std::int64_t>(encoded_prompt(tokenizer_, text).size());
+      return static_cast<std::int64_t>(prompt_ids(tokenizer_, text).size());
     };
     if (const std::size_t removed = conversation_.shorten(tokens, context - room); removed > 0)
       note(fmt::format("the context of {} tokens is full: the oldest {} left out", context,
                        removed == 1 ? "question is" : fmt::format("{} questions are", removed)));
-    const std::vector<std::int32_t> prompt = encoded_prompt(tokenizer_, conversation_.prompt());
+    const std::vector<std::int32_t> prompt = prompt_ids(tokenizer_, conversation_.prompt());
     const std::int64_t left = context - static_cast<std::int64_t>(prompt.size());
     if (left < 1) {
       conversation_.take_back();
@@ -240,16 +228,6 @@ class Chat {
   std::uint64_t replies_ = 0;
 };
 
-/// Throws EnvironmentError when this node has no room for the caches of its ranks. Collective over `world`.
-void check_memory(const train::Job& job, const mpi::Communicator& world) {
-  if (job.options().device.is_cuda()) return;  // its allocator reports what is missing
-  const mpi::Topology topology = mpi::probe_topology(world);
-  mpi::collective_try(world, "check the memory for the cache", [&] {
-    check_cache_memory(job.kv_cache_bytes(1), job.config().data.seq_len, topology.node_ranks,
-                       checkpoint::available_host_memory());
-  });
-}
-
 int chat(const mpi::Communicator& world, const ChatArguments& arguments) {
   std::unique_ptr<tokenizer::Tokenizer> tokenizer;
   std::optional<checkpoint::Weights> weights;
@@ -268,7 +246,7 @@ int chat(const mpi::Communicator& world, const ChatArguments& arguments) {
   const config::RunConfig config = chat_config(arguments, *weights, world);
   weights.reset();
   const std::unique_ptr<train::Job> job = open_model(config, world);
-  check_memory(*job, world);
+  require_cache_memory(*job, world);
   const std::string system = arguments.has_system ? arguments.system : format.system;
   Chat conversation(arguments, *tokenizer, *job, std::move(ends), Conversation(format, system), first);
   if (first)

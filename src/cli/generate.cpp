@@ -33,9 +33,7 @@
 #include "trireme/base/io/output.hpp"
 #include "trireme/base/log.hpp"
 #include "trireme/checkpoint/load/first_parameters.hpp"
-#include "trireme/checkpoint/save/staging.hpp"
 #include "trireme/mpi/collective_try.hpp"
-#include "trireme/mpi/topology.hpp"
 #include "trireme/tokenizer/files.hpp"
 #include "trireme/tokenizer/tokenizer.hpp"
 
@@ -58,10 +56,7 @@ struct GenerateArguments {
 /// layer: the sequence can be as long as the training's.
 config::RunConfig forward_config(const GenerateArguments& arguments, const checkpoint::Weights& weights,
                                  std::int64_t prompt_tokens, const mpi::Communicator& world) {
-  config::RunConfig config = inference_config(arguments.model);
-  config.batch = {.global = 1, .micro = 1};
-  config.mesh = {.replicate = 1, .shard = 1, .tensor = world.size()};
-  if (world.size() > 1) config.mesh.sequence_parallel = false;  // a text grows by one token
+  config::RunConfig config = text_config(arguments.model, world.size());
   const std::int64_t wanted = prompt_tokens + arguments.tokens;
   const std::int64_t longest = weights.generation().max_position_embeddings;
   config.data.seq_len = longest > 0 ? std::min(wanted, longest) : wanted;
@@ -83,22 +78,10 @@ void write_logits(train::Job& job, const std::vector<std::int32_t>& prompt, cons
   });
 }
 
-/// Throws EnvironmentError when this node has no room for the caches of its ranks. Collective over `world`.
-void check_cache(const train::Job& job, const mpi::Communicator& world) {
-  if (job.options().device.is_cuda()) return;  // its allocator reports a lack of memory
-  const mpi::Topology topology = mpi::probe_topology(world);
-  mpi::collective_try(world, "check the memory for the cache", [&] {
-    check_cache_memory(job.kv_cache_bytes(1), job.config().data.seq_len, topology.node_ranks,
-                       checkpoint::available_host_memory());
-  });
-}
-
-/// The prompt's tokens, after those that begin every document.
 std::vector<std::int32_t> encode_prompt(const tokenizer::Tokenizer& tokenizer, const std::string& prompt) {
-  const std::vector<std::int32_t> text = tokenizer.encode(prompt);
-  if (text.empty()) throw ConfigError("--prompt is empty: there is nothing to continue. Give at least one character.");
-  std::vector<std::int32_t> ids = tokenizer.document_begin();
-  ids.insert(ids.end(), text.begin(), text.end());
+  std::vector<std::int32_t> ids = prompt_ids(tokenizer, prompt);
+  if (ids.size() == tokenizer.document_begin().size())
+    throw ConfigError("--prompt is empty: there is nothing to continue. Give at least one character.");
   return ids;
 }
 
@@ -157,7 +140,7 @@ int generate(const mpi::Communicator& world, const GenerateArguments& arguments)
   weights.reset();
   const std::unique_ptr<train::Job> job = open_model(config, world);
   const bool prints = world.rank() == 0;
-  if (!arguments.no_cache) check_cache(*job, world);
+  if (!arguments.no_cache) require_cache_memory(*job, world);
   if (!arguments.logits.empty()) write_logits(*job, prompts.front(), arguments.logits, world);
   for (const std::vector<std::int32_t>& prompt : prompts) {
     StreamedText text(*tokenizer, prompt, arguments.stops);

@@ -56,7 +56,7 @@ json_check 'assert [r["step"] for r in rows if "loss" in r] == list(range(1, 10)
 mv exported weights
 rm -r out
 
-# Not implemented yet.
+# Settings that do not fit experts.
 refused() {
   job 2 train run.toml "${divided[@]}" "${@:2}"
   expect_end 2 "$1"

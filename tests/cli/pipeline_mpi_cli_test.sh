@@ -68,7 +68,7 @@ rm -r out
 same 2 --set pipeline.schedule=zbv
 rm -r out
 
-# Not implemented yet.
+# Settings that do not fit a pipeline.
 refused() {
   job 2 train run.toml "${pipeline[@]}" "${@:2}"
   expect_end 2 "$1"

@@ -14,7 +14,7 @@ namespace trireme::config {
 /// Reads, validates and completes a run file. `overrides` are `section.key=value` (value
 /// in TOML, bare words allowed as strings). Throws ConfigError with all mistakes at once,
 /// each with file, line, key, found and expected value; for an unknown key with the
-/// nearest known one. A key whose feature is not implemented yet must have its default.
+/// nearest known one.
 [[nodiscard]] RunConfig load_run_file(const std::string& path, const std::vector<std::string>& overrides = {});
 
 /// The same from text; `name` replaces the file in messages.

@@ -9,8 +9,10 @@
 #include "trireme/base/log.hpp"
 #include "trireme/base/text.hpp"
 #include "trireme/checkpoint/load/first_parameters.hpp"
+#include "trireme/checkpoint/save/staging.hpp"
 #include "trireme/config/names.hpp"
 #include "trireme/mpi/collective_try.hpp"
+#include "trireme/mpi/topology.hpp"
 #include "trireme/tokenizer/files.hpp"
 #include "trireme/tokenizer/identity.hpp"
 #include "trireme/tokenizer/library.hpp"
@@ -141,6 +143,30 @@ void check_cache_memory(Bytes needed, std::int64_t tokens, int ranks_on_node, By
       fmt::format("the key/value cache of {} tokens takes {} on each rank, and the ranks of this node ({}) share the "
                   "{} that it has left; give fewer --tokens, or --no-cache, or use more nodes",
                   tokens, to_text(needed), ranks_on_node, to_text(available)));
+}
+
+void require_cache_memory(const train::Job& job, const mpi::Communicator& world) {
+  if (job.options().device.is_cuda()) return;
+  const mpi::Topology topology = mpi::probe_topology(world);
+  mpi::collective_try(world, "check the memory for the cache", [&] {
+    check_cache_memory(job.kv_cache_bytes(1), job.config().data.seq_len, topology.node_ranks,
+                       checkpoint::available_host_memory());
+  });
+}
+
+config::RunConfig text_config(const ModelArguments& arguments, int ranks) {
+  config::RunConfig config = inference_config(arguments);
+  config.batch = {.global = 1, .micro = 1};
+  config.mesh = {.replicate = 1, .shard = 1, .tensor = ranks};
+  if (ranks > 1) config.mesh.sequence_parallel = false;  // a text grows by one token
+  return config;
+}
+
+std::vector<std::int32_t> prompt_ids(const tokenizer::Tokenizer& tokenizer, const std::string& prompt) {
+  std::vector<std::int32_t> ids = tokenizer.document_begin();
+  const std::vector<std::int32_t> text = tokenizer.encode(prompt);
+  ids.insert(ids.end(), text.begin(), text.end());
+  return ids;
 }
 
 }  // namespace trireme::cli

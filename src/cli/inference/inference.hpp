@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "trireme/checkpoint/load/weights.hpp"
 #include "trireme/config/run_config.hpp"
@@ -45,6 +47,12 @@ void warn_of_another_tokenizer(const std::string& model, const checkpoint::Weigh
 /// A run file that only looks at the model, in fp32, on --device; mesh, batch and sequence are the caller's.
 [[nodiscard]] config::RunConfig inference_config(const ModelArguments& arguments);
 
+/// The same for one text at a time, on tensor-parallel ranks; the sequence is the caller's.
+[[nodiscard]] config::RunConfig text_config(const ModelArguments& arguments, int ranks);
+
+/// The prompt's tokens, after those that begin every document.
+[[nodiscard]] std::vector<std::int32_t> prompt_ids(const tokenizer::Tokenizer& tokenizer, const std::string& prompt);
+
 /// The model with its weights, ready for a forward. `config`: complete. Collective over `world`. Throws
 /// CheckpointError, EnvironmentError.
 [[nodiscard]] std::unique_ptr<train::Job> open_model(const config::RunConfig& config, const mpi::Communicator& world);
@@ -56,5 +64,8 @@ void warn_of_another_tokenizer(const std::string& model, const checkpoint::Weigh
 /// Throws EnvironmentError when `available` memory of a node is less than its ranks' key/value caches of `tokens`
 /// tokens take. needed: of one rank.
 void check_cache_memory(Bytes needed, std::int64_t tokens, int ranks_on_node, Bytes available);
+/// The same for the key/value cache of a text on CPUs; a GPU's allocator reports a lack of memory. Collective over
+/// `world`.
+void require_cache_memory(const train::Job& job, const mpi::Communicator& world);
 
 }  // namespace trireme::cli
