@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """References of documents without a target: keys of the run file that docs/run-file.md does not list, messages in
-docs/troubleshooting.md that no source has, links and paths without a file, anchors without a heading, names in docs/api.md
+docs/troubleshooting.md that no source has, links and paths without a file, anchors without a heading, identifiers and
+options in `backquotes` that the tree does not have, code of the walk-throughs with unknown names, names in docs/api.md
 that their headers do not have, families that docs/families.md does not list, tests in docs/faults.md without a file. Needs no
 build; cli.documented_commands runs the commands, cli.families compares all of docs/families.md."""
 
@@ -12,6 +13,19 @@ import sys
 SOURCE = pathlib.Path(__file__).resolve().parent.parent
 OTHERS = {"faults.md", "from-pytorch.md", "scale.md"}  # name points of faults, keys of other programs, tests
 FILES = r"\.(toml|jsonl|json|bin|py|txt|html|md|sh)$"
+GENERATED = {"families.md", "counted-calls.md", "run-file.md"}
+FOLDERS = ("src", "include", "tests", "jobs", "inputs", "spack", "docs")
+# Names of other programs, and placeholders, that may stand in backquotes.
+FOREIGN = set(
+    """HF_HOME NCCL_IB_HCA NCCL_MAX_CTAS NCCL_NET_GDR_LEVEL Q4_K_M RUN_DIR SLURM_PMIX_DIRECT_CONN UCX_NET_DEVICES convert_hf_to_gguf
+    hash_dir isAllCudaP2p _scaled_grouped_mm mK mlx5_0 no_sync pP process_results ringR gradR rowwise_with_gw_hp
+    set_requires_gradient_sync tcp_retries2 vMAJOR weight_i taken_i _test concurrent_mpi_tests --prtemca --qos --set-config --skip-tokenizer-init""".split()
+)
+# Names that the examples of the walk-throughs define.
+EXAMPLES = set(
+    """keep keep_blocks keep_unsharded kept_blocks_are_resharded_otherwise immediate_keep_2_blocks last_reshard KeepUnsharded
+    GathersAKeptBlockOncePerStep GathersEachBlockOncePerForward""".split()
+)
 
 
 def unknown_keys(text: str, known: set[str]) -> list[str]:
@@ -49,6 +63,54 @@ def broken_links(path: pathlib.Path, page: str) -> list[str]:
             wrong.append(f"the link {link} has no heading")
     paths = re.findall(r"`((?:docs|tests|src|include|jobs|inputs)/[\w./-]+)`", text)
     return wrong + [f"there is no {name}" for name in paths if not (SOURCE / name).exists()]
+
+
+class Tree:
+    """Files of the repository, and the words of all but the documents."""
+
+    def __init__(self) -> None:
+        files = [path for folder in FOLDERS for path in (SOURCE / folder).rglob("*") if path.is_file() and "__pycache__" not in path.parts]
+        files += [path for path in SOURCE.iterdir() if path.is_file()]
+        self.paths = {str(path.relative_to(SOURCE)) for path in files}
+        self.folders = {str(folder) for path in self.paths for folder in pathlib.Path(path).parents}
+        self.words = {pathlib.Path(path).name.split(".")[0] for path in self.paths}
+        for path in files:
+            if path.suffix in {".cpp", ".hpp", ".cu", ".cuh", ".py", ".sh", ".toml", ".txt", ".sbatch", ".def", ".json", ".yaml", ".in"}:
+                if path != pathlib.Path(__file__).resolve():
+                    self.words |= set(re.findall(r"--[a-z][a-z0-9-]+|\w+", path.read_text(errors="replace")))
+        tests = {f"{pathlib.Path(path).parts[1]}_{kind}" for path in self.paths if path.startswith("tests/") for kind in ("tests", "mpi_tests")}
+        self.words |= tests | {word.removesuffix("_test") for word in self.words}
+        self.layers = {path.name for path in (SOURCE / "src").iterdir() if path.is_dir()}
+
+    def has(self, path: str) -> bool:
+        """Whether a file or folder ends with these parts, with or without the end of its name."""
+        path = path.strip("/")
+        names = [path, f"{path}.cpp", f"{path}.hpp", f"{path}_test.cpp", f"{path}_test.sh", f"{path}_test.py"]
+        return any(f"/{known}".endswith(f"/{name}") for name in names for known in self.paths | self.folders)
+
+
+def stale_names(page: str, tree: Tree) -> list[str]:
+    """Paths of layers, identifiers (with an underscore or capitals inside) and options in backquotes that the tree lacks."""
+    wrong = []
+    text = re.sub(r"^ {4}.*$", "", page, flags=re.M)  # code
+    for quoted in re.findall(r"`([^`\n]+)`", text):
+        if re.fullmatch(r"[\w-]+(?:/[\w-]+)+(?:\.(?:cpp|hpp|sh|py)|/)?", quoted) and quoted.split("/")[0] in tree.layers and not tree.has(quoted):
+            wrong.append(f"no file is {quoted}")
+        if re.fullmatch(r"[A-Za-z][\w-]*\.(?:cpp|hpp|sh|py)", quoted) and quoted.split(".")[0] not in FOREIGN | EXAMPLES and not tree.has(quoted):
+            wrong.append(f"no file is {quoted}")
+        for name in re.findall(r"(?<![\w-])--[a-z][a-z0-9-]+|(?<![\w<$>-])[A-Za-z_]\w+(?![\w>])", quoted):
+            special = name.startswith("--") or "_" in name.rstrip("_") or re.search("[a-z][A-Z]", name)
+            if special and name not in tree.words | FOREIGN | EXAMPLES and not any(word.startswith(name) for word in tree.words if name.endswith("_")):
+                wrong.append(f"nothing is named {name}")
+    return wrong
+
+
+def unknown_code(page: str, tree: Tree) -> list[str]:
+    """Identifiers in the C++ of a walk-through that no source has."""
+    code = "\n".join(re.findall(r"^ {4}(.*)$", page, re.M))
+    code = re.sub(r'//.*|"[^"\n]*"', "", code)
+    names = sorted(set(re.findall(r"[A-Za-z_]\w*", code)) - EXAMPLES)
+    return [f"the example uses {name}, which no source has" for name in names if name not in tree.words]
 
 
 def unknown_names(page: str) -> list[str]:
@@ -99,6 +161,12 @@ def main() -> int:
         f"families.md: {name} is in only one of the table and src/model/architectures" for name in "BC"
     ]
     assert missing_tests("| a | b `c/d` | `base/io/file`, `base/none` |") == ["faults.md: there is no test base/none"]
+    tree = Tree()
+    planted = "`no/such.hpp` `model/no_such.cpp` `executor/progress` `nosuch.hpp` `build.cpp` `schedule::no_such(x)` `std::visit` `--no-such`"
+    assert stale_names(planted, tree) == [
+        "no file is model/no_such.cpp", "nothing is named no_such", "no file is nosuch.hpp", "nothing is named no_such", "nothing is named --no-such"
+    ]  # fmt: skip
+    assert unknown_code("text\n    Schedule no_such(Schedule schedule);  // other\n", tree) == ["the example uses no_such, which no source has"]
     wrong = [
         f"{path.name}: {key}: docs/run-file.md has no such option; correct the name, or write it without `` where it is none"
         for path in [SOURCE / "README.md", *sorted((SOURCE / "docs").glob("*.md"))]
@@ -113,7 +181,12 @@ def main() -> int:
     wrong += unknown_names((SOURCE / "docs/api.md").read_text())
     pages = [SOURCE / "README.md", SOURCE / "CONTRIBUTING.md", *sorted((SOURCE / "docs").rglob("*.md"))]
     wrong += [f"{path.relative_to(SOURCE)}: {one}" for path in pages for one in broken_links(path, path.read_text())]
-    print(f"{len(known)} options", *wrong, sep="\n")
+    by_hand = [path for path in pages if path.parent.name != "lab" and path.name not in GENERATED]
+    named = [path for path in by_hand if path.name != "from-pytorch.md"]  # its left columns are those of other programs
+    wrong += [f"{path.relative_to(SOURCE)}: {one}" for path in named for one in stale_names(path.read_text(), tree)]
+    walks = sorted((SOURCE / "docs").glob("add-a*.md"))
+    wrong += [f"{path.relative_to(SOURCE)}: {one}" for path in walks for one in unknown_code(path.read_text(), tree)]
+    print(f"{len(known)} options, {sum(len(path.read_text().split()) for path in by_hand)} words by hand", *wrong, sep="\n")
     return bool(wrong)
 
 
