@@ -146,9 +146,9 @@ put_back() {
   # Trireme stopped it because of the time limit, and the next life would end in the same way.
   local steps=$(($(step_of "$after") - $(step_of "$before")))
   if [[ $2 == saved && -n $before && $after == "$before" ]]; then
-    job_fails "no step since the last life: the newest checkpoint is still $(dirname "$after"). A life is too short for the start, one step and a save: ask for more time (--time, --signal)" 75
+    job_fails "no step since the last life: the newest checkpoint is still $(dirname "$after"). A life is too short for the start, one step and a save: request more time (--time, --signal)" 75
   elif [[ $2 == saved && $told == no && -n $after ]] && ((steps == 1)); then
-    job_fails "one step in this life: the newest checkpoint is $(dirname "$after"). The time that is left at the start of a life holds no more: ask for more time (--time), or look at SLURM_JOB_END_TIME and train.stop_before_limit_seconds" 75
+    job_fails "one step in this life: the newest checkpoint is $(dirname "$after"). The time that is left at the start of a life holds no more: request more time (--time), or look at SLURM_JOB_END_TIME and train.stop_before_limit_seconds" 75
   elif [[ $2 == early || -z $after ]] || ((steps == 1)); then
     ((${SLURM_RESTART_COUNT:-0} < 10)) ||
       job_fails "ten lives, and this one saved nothing more than one step in $(checkpoint_directory) (CHECKPOINTS names another directory): it stays out of the queue" 75

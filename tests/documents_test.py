@@ -35,11 +35,11 @@ def unknown_keys(text: str, known: set[str]) -> list[str]:
     return sorted({key for key in keys if key not in known and not re.search(FILES, key)})
 
 
-def unsaid_messages(table: str, said: str) -> list[str]:
-    """First cells of the table's rows with parts (around ...) that are not in `said`."""
+def unknown_messages(table: str, text: str) -> list[str]:
+    """First cells of the table's rows with parts (around ...) that are not in `text`."""
     cells = [cell for row in re.findall(r"^\| (`[^|]*) \|", table, re.M) for cell in re.findall(r"`([^`]*)`", row)]
     assert len(cells) >= 10 or table.count("|") < 10, f"only {len(cells)} messages were found"
-    return [cell for cell in cells if any(part not in said for part in cell.split(" ... "))]
+    return [cell for cell in cells if any(part not in text for part in cell.split(" ... "))]
 
 
 def anchors(page: str) -> set[str]:
@@ -66,7 +66,7 @@ def broken_links(path: pathlib.Path, page: str) -> list[str]:
 
 
 class Tree:
-    """Files of the repository, and the words of all but the documents."""
+    """Files of the repository, and the words of all files except documents."""
 
     def __init__(self) -> None:
         files = [path for folder in FOLDERS for path in (SOURCE / folder).rglob("*") if path.is_file() and "__pycache__" not in path.parts]
@@ -152,7 +152,7 @@ def main() -> int:
     known = set(re.findall(r"^\| `([a-z]+\.[a-z_0-9]+)` \|", (SOURCE / "docs/run-file.md").read_text(), re.M))
     assert len(known) >= 90, f"docs/run-file.md: only {len(known)} options were found"
     assert unknown_keys("`shard.size`, `shard.sizes = 2`, `shard.toml`, shard.none", {"shard.size"}) == ["shard.sizes"]
-    assert unsaid_messages("| `a ... c` | x |\n| `a ... d` | x |", "a b c") == ["a ... d"]
+    assert unknown_messages("| `a ... c` | x |\n| `a ... d` | x |", "a b c") == ["a ... d"]
     page = "# A `b`, c\n[x](#a-b-c) [y](#d) [z](none.md) `docs/none.md` [w](https://w)\n    [code](none.md)"
     assert broken_links(SOURCE / "docs/run-file.md", page) == ["the link #d has no heading", "the link none.md has no file", "there is no docs/none.md"]
     row = "| to | `base/error.hpp`, `base/none.hpp` | `Error`, `Errors` |"
@@ -174,7 +174,7 @@ def main() -> int:
         for key in unknown_keys(path.read_text(), known)
     ]
     table = (SOURCE / "docs/troubleshooting.md").read_text().split("## By message")[1]
-    wrong += [f"troubleshooting.md: no source has {message!r}" for message in unsaid_messages(table, sources())]
+    wrong += [f"troubleshooting.md: no source has {message!r}" for message in unknown_messages(table, sources())]
     architectures = "".join(path.read_text() for path in sorted((SOURCE / "src/model/architectures").glob("*.cpp")))
     wrong += unlisted_families((SOURCE / "docs/families.md").read_text(), architectures)
     wrong += missing_tests((SOURCE / "docs/faults.md").read_text())

@@ -66,8 +66,8 @@ void add_plan_time(CLI::App& command, PlanTime& arguments) {
       "Predict time on this machine: a machine file, or a shipped one by name (" + shipped_names() + ")");
   command.add_option("--trace", arguments.trace, "Write the predicted timeline as a Chrome trace (needs --machine)");
   command.add_option("--compare", arguments.compare,
-                     "Put what the run in this directory measured beside what is predicted for its run file: memory, "
-                     "bytes, and on --machine times, by operation where it has a trace (metrics.trace_steps)");
+                     "Compare the run in this directory with the prediction for its run file: memory, bytes, and with "
+                     "--machine times, by operation where it has a trace (metrics.trace_steps)");
   CLI::Option* tokens = command.add_option(
       "--tokens", arguments.tokens,
       "What training on so many tokens costs, such as 2T: days, GPU-hours, energy, with evaluations, "

@@ -168,9 +168,9 @@ void add_tokenize(CLI::App& app, Action& chosen) {
                    "Text files, also compressed by gzip or zstd; folders; patterns; - for standard input")
       ->required();
   command->footer(
-      "Without --field each file is one document. With --response or --chat a mask beside the output (OUTPUT.mask) "
-      "says\n"
-      "which tokens count in the loss; training and evaluation follow it. The output appears when it is complete; "
+      "Without --field each file is one document. With --response or --chat a mask (OUTPUT.mask) "
+      "selects\n"
+      "the tokens that count in the loss; training and evaluation follow it. The output appears when it is complete; "
       "data.train of a run file "
       "takes\n"
       "it as it is. The order of the documents is that of the files, whatever the number of threads.\n\n"

@@ -156,7 +156,7 @@ MegatronIndex check_megatron_index(const std::string& path, std::int64_t bin_byt
     index.empty_sequences += length == 0 ? 1 : 0;
   }
   if (end != bin_bytes) {
-    damaged(file, fmt::format("its sequences end at byte {} but the .bin beside it has {} bytes ({})", end, bin_bytes,
+    damaged(file, fmt::format("its sequences end at byte {} but its .bin has {} bytes ({})", end, bin_bytes,
                               bin_bytes < end ? "the .bin is truncated" : "the two do not belong together"));
   }
   check_documents(file, header);

@@ -64,8 +64,8 @@ class SidecarReader {
 
   [[noreturn]] void damaged(const std::string& what) const {
     throw DataError(
-        fmt::format("{}: {}; tokenize again, or remove it and the .ends file to read the tokens without what it says "
-                    "about them",
+        fmt::format("{}: {}; tokenize again, or remove it and the .ends file to read the tokens without a "
+                    "sidecar",
                     name_, what));
   }
 

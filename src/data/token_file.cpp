@@ -238,10 +238,10 @@ void TokenFile::read_mask(std::int64_t first, std::span<std::uint8_t> out) const
 void TokenFile::open_megatron(bool indexed) {
   const std::string index_path = index_beside(file_.path());
   if (!indexed) {
-    throw DataError(fmt::format(
-        "{}: data.format is megatron but there is no index {} beside it; name the .bin of a .bin/.idx pair, "
-        "or set data.format = \"uint16\" or \"uint32\" for a raw file",
-        file_.name(), index_path));
+    throw DataError(
+        fmt::format("{}: data.format is megatron but its index {} is missing; name the .bin of a .bin/.idx pair, "
+                    "or set data.format = \"uint16\" or \"uint32\" for a raw file",
+                    file_.name(), index_path));
   }
   const MegatronIndex index = check_megatron_index(index_path, file_.size());
   if (index.tokens == 0)
@@ -334,7 +334,7 @@ void TokenFile::open_raw(TokenType type) {
   if (file_.size() % size_of(type) != 0) {
     throw DataError(
         fmt::format("{} has {} bytes, not a whole number of {} tokens ({} bytes each): it is truncated, or data.format "
-                    "must be set to what it is",
+                    "is wrong",
                     file_.name(), file_.size(), to_text(type), size_of(type)));
   }
   tokens_ = file_.size() / size_of(type);

@@ -26,7 +26,7 @@ std::string tokens_path(const std::string& output) {
   std::error_code error;
   if (std::filesystem::exists(index, error)) {
     throw DataError(fmt::format(
-        "beside {} lies {}, so the raw tokens would be taken for a Megatron file; write to {}, choose another "
+        "next to {} is {}, so the raw tokens would be taken for a Megatron file; write to {}, choose another "
         "name, or remove that index",
         output, index, index));
   }

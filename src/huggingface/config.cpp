@@ -162,8 +162,7 @@ void check_fixed(const JsonObject& config, const model::Architecture& a, Mistake
   for (const std::string& key : std::set<std::string>{std::string(a.activation_key), "hidden_activation", "hidden_act"})
     if (const auto act = config.text(key);
         act && std::find(a.activations.begin(), a.activations.end(), *act) == a.activations.end())
-      mistakes.add(
-          fmt::format("{} = {}; {} is the one that is supported", key, io::in_quotes(*act), a.activations.front()));
+      mistakes.add(fmt::format("{} = {}; only {} is supported", key, io::in_quotes(*act), a.activations.front()));
   for (const model::FixedRow& row : a.fixed)
     if (config.flag(std::string(row.key)).value_or(row.value) != row.value)
       config.unexpected(std::string(row.key), fmt::format("{}: {} is not supported", row.value, row.feature));

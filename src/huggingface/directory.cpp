@@ -46,7 +46,7 @@ std::map<std::string, std::string> read_weight_map(const std::string& file) {
     if (name.empty() || name == "." || name == ".." || fs::path(name).filename() != name ||
         name.find('\0') != std::string::npos) {
       throw CheckpointError(
-          fmt::format("{}: tensor {} lies in {}, which is not the name of a file beside it; get an intact copy", file,
+          fmt::format("{}: tensor {} is in {}, which is no file name of its folder; get an intact copy", file,
                       io::in_quotes(tensor), io::in_quotes(value.dump())));
     }
     map.emplace(tensor, name);

@@ -55,8 +55,7 @@ std::int32_t find_document_end(const std::string& path, const hf::Pipeline& pipe
   if (found.size() == 1) return pipeline.id(found[0]);
   throw DataError(
       fmt::format("{} does not name the token that ends a document{}; put the tokenizer_config.json of the model "
-                  "beside it, or write "
-                  "one: {{\"eos_token\": \"...\"}}",
+                  "into its folder, or write one: {{\"eos_token\": \"...\"}}",
                   path, found.empty() ? "" : fmt::format(" ({} are among its tokens)", join(found, ", "))));
 }
 
@@ -129,10 +128,10 @@ class HuggingFaceTokenizer final : public Tokenizer {
       if (is_known(files, token.content))
         if_absent.push_back(token);
       else
-        warnings_.push_back(
-            fmt::format("{} lacks the token \"{}\", which a file beside it names: transformers adds it with a new id, "
-                        "Trireme does not; add it to the file where it occurs in text",
-                        files.path, token.content));
+        warnings_.push_back(fmt::format(
+            "{} lacks the token \"{}\", which another file of its folder has: transformers adds it with a new id, "
+            "Trireme does not; add it to the file where it occurs in text",
+            files.path, token.content));
     }
     if_absent.insert(if_absent.end(), beside.extra.begin(), beside.extra.end());
     return hf::Pipeline(hf::Node(files.json, files.path), beside.listed, if_absent);

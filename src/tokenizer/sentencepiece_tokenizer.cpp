@@ -106,8 +106,8 @@ class SentencePieceTokenizer final : public Tokenizer {
       for (const hf::AddedToken& token : *list)
         if (!is_piece(token.content))
           throw DataError(fmt::format(
-              "{}: the files beside it add the token \"{}\", which is no piece of the model; give the folder's "
-              "tokenizer.json as hf:, or move the model to a folder of its own to encode text without it",
+              "{}: other files of its folder add the token \"{}\", which is no piece of the model; give the folder's "
+              "tokenizer.json as hf:, or move the model to a separate folder to encode text without it",
               name, token.content));
     const auto id_of = [&](const char* key, const std::string& text, int own) -> std::optional<std::int32_t> {
       if (text.empty()) return own < 0 ? std::nullopt : std::optional<std::int32_t>(own);

@@ -108,7 +108,7 @@ void check_data(const config::RunConfig& config) {
   const auto train = data::open_datasets(data.train, data.weighted, data.format, data.seq_len, config.model.vocab_size);
   if (config.device.cuda_graphs && std::ranges::any_of(train, &data::Dataset::masked))
     throw ConfigError(
-        "device.cuda_graphs replays a captured step, but a mask of targets lies beside data.train (made by `tokenize "
+        "device.cuda_graphs replays a captured step, but data.train has a mask of targets (made by `tokenize "
         "--response` or `--chat`), so that the loss scale varies per step; set device.cuda_graphs = false");
   const auto check = [&](const std::vector<data::Dataset>& datasets) {
     data::require_document_ends(data, datasets);

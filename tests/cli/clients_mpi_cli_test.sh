@@ -78,20 +78,20 @@ metric_list: [{metric: acc}, {metric: acc_norm}]
 YAML
   program evaluate out/export --choices questions.jsonl
   expect_done
-  SAID=$(cat out.txt) reads 'lm_eval: accuracy of the export' <<'PYTHON'
+  PRINTED=$(cat out.txt) reads 'lm_eval: accuracy of the export' <<'PYTHON'
 import lm_eval, os
-said = dict(word.split("=") for word in os.environ["SAID"].split())
+printed = dict(word.split("=") for word in os.environ["PRINTED"].split())
 found = lm_eval.simple_evaluate(model="hf", model_args="pretrained=out/export,dtype=float32", tasks=["ship"], device="cpu",
                                 task_manager=lm_eval.tasks.TaskManager(include_path="."))["results"]["ship"]
 for theirs, ours in (("acc,none", "accuracy"), ("acc_norm,none", "accuracy_norm"), ("acc_stderr,none", "accuracy_stderr")):
-    assert abs(found[theirs] - float(said[ours])) < 1e-6, (found, said)
+    assert abs(found[theirs] - float(printed[ours])) < 1e-6, (found, printed)
 PYTHON
 fi
 
 if client ctranslate2 ctranslate2; then
   program generate out/export --prompt 'the ship has' --tokens 24
   expect_done
-  SAID=$(cat out.txt) reads 'CTranslate2: what the converted export generates' <<'PYTHON'
+  PRINTED=$(cat out.txt) reads 'CTranslate2: what the converted export generates' <<'PYTHON'
 import ctranslate2, json, os
 ctranslate2.converters.TransformersConverter("out/export").convert("converted", force=True)
 config = json.load(open("converted/config.json"))
@@ -103,7 +103,7 @@ tokenizer = transformers.AutoTokenizer.from_pretrained("out/export")
 prompt = tokenizer.convert_ids_to_tokens(tokenizer("the ship has")["input_ids"])
 ids = generator.generate_batch([prompt], max_length=36, sampling_topk=1, include_prompt_in_result=True)[0].sequences_ids[0]
 text = bytes(i for i in ids if i < 256).decode()
-assert len(text) >= 30 and os.environ["SAID"][:30] == text[:30], (text, os.environ["SAID"])
+assert len(text) >= 30 and os.environ["PRINTED"][:30] == text[:30], (text, os.environ["PRINTED"])
 PYTHON
 fi
 

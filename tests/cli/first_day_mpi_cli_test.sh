@@ -260,8 +260,8 @@ if ! command -v groff >/dev/null; then
   exit 0
 fi
 for page in pages/*; do
-  said=$(groff -man -Tutf8 -ww "$page" 2>&1 >/dev/null) || fail "groff fails on $page"
-  [[ -z $said ]] || fail "$page: $said"
+  warnings=$(groff -man -Tutf8 -ww "$page" 2>&1 >/dev/null) || fail "groff fails on $page"
+  [[ -z $warnings ]] || fail "$page: $warnings"
   grep -qE '^\.TH .* 20[0-9]{2}-[0-9]{2}-[0-9]{2} trireme$' "$page" || fail "$page has no date"
 done
 "$TRIREME" --help | awk '/^Subcommands:/ { on = 1; next } !NF { on = 0 } on && /^  [a-z]/ { print $1 }' >commands.txt

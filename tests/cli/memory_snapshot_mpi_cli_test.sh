@@ -41,9 +41,9 @@ for rank in (0, 1):
     assert max(steps) == last_step, f"steps {sorted(steps)}"
     assert {"forward", "backward", "outside"} <= ops, ops
     if rank == 0:
-        said = rows[last_step - 1]["memory_peak_bytes"]["device"]
+        logged = rows[last_step - 1]["memory_peak_bytes"]["device"]
         for name in ("parameters.sharded", "optimizer", "activations", "gradients.unsharded"):
-            assert peak[name] == said[name], f"{name}: {peak[name]} in the snapshot, {said[name]} in the metrics"
+            assert peak[name] == logged[name], f"{name}: {peak[name]} in the snapshot, {logged[name]} in the metrics"
 PYTHON
 python3 check.py out 2 || fail "the snapshot of the first steps is not right"
 python3 check.py traced 4 || fail "the snapshot of a traced step is not right"

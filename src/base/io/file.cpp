@@ -83,8 +83,8 @@ void cannot_read(const std::string& path, std::string_view what, int error) {
     throw CheckpointError(fmt::format("{}: cannot {}: {}; check the path", path, what, reason(error)));
   if (error == ENAMETOOLONG)
     throw ReadError(fmt::format("{}: cannot {}: {}; {}", path, what, reason(error), remedy_of_long_name));
-  throw ReadError(fmt::format("{}: cannot {}: {} ({}), which says nothing about its contents: nothing was changed; {}",
-                              path, what, name_of(error), reason(error), remedy_of_read(error)));
+  throw ReadError(fmt::format("{}: cannot {}: {} ({}). Its contents may be intact, and nothing was changed; {}", path,
+                              what, name_of(error), reason(error), remedy_of_read(error)));
 }
 
 File File::open(const std::string& path) {

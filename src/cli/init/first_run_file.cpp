@@ -70,7 +70,7 @@ void choose_training(FirstRun& run, Reasons& reasons) {
                   times == "1" ? "epoch" : "epochs");
   constexpr std::int64_t fewest_warmup_steps = fewest_steps * 3 / 10;  // with 5, 10 or 20 tiny models have spikes
   config.lr.warmup_steps = std::clamp<std::int64_t>(config.train.steps / 20, fewest_warmup_steps, 2000);
-  reasons["lr.warmup_steps"] = "a twentieth of the steps, 30 to 2000; a loss that jumps asks for more";
+  reasons["lr.warmup_steps"] = "a twentieth of the steps, 30 to 2000; more if the loss jumps";
   reasons["lr.schedule"] = "falls to lr.min_ratio at the last step; wsd can be extended later (docs/recipes.md)";
   reasons["optimizer.weight_decay"] = "of matrices; norms and biases have none";
   reasons["checkpoint.every"] = "what a crash costs at most, in steps; the same command resumes";

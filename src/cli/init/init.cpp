@@ -338,7 +338,9 @@ void add_init(CLI::App& app, Action& chosen) {
       ->add_option("--from-lingua", a->lingua,
                    "Translate a configuration of Meta Lingua: YAML by indentation, or JSON; --from replaces its model")
       ->excludes("--from-torchtitan");
-  command->add_option("--data", a->data, "Token files of `trireme tokenize`; FILE-validation beside them is used, too")
+  command
+      ->add_option("--data", a->data,
+                   "Token files of `trireme tokenize`; FILE-validation in the same folder is used, too")
       ->required();
   command->add_option("--ranks", a->ranks, "Ranks of the job")
       ->required()
@@ -356,7 +358,7 @@ void add_init(CLI::App& app, Action& chosen) {
   command->footer(
       "Chooses mesh, microbatch, sync policy and memory settings with the planner, and batch, learning rate and steps "
       "by\n"
-      "the sizes of model and data. Each key has its reason beside it: read it, change it, try it with `train --try "
+      "the sizes of model and data. Each key has its reason in a comment: read it, change it, try it with `train --try "
       "3`.\n\n"
       "Examples:\n"
       "  trireme init --from tiny --tokenizer bytes --data data/book.bin --ranks 2 -o first.toml\n"

@@ -217,7 +217,7 @@ GemmChoice parse_gemm_choice(std::string_view text) {
   choice.pairs = can_multiply_pairs();
   if (!tells_pairs) return choice;
   if (rest != "on" && rest != "off")
-    throw ConfigError(fmt::format("\"{}\" says \"{}\" of pairs: allowed are on and off", text, rest));
+    throw ConfigError(fmt::format("\"{}\": pairs is \"{}\"; allowed are on and off", text, rest));
   choice.pairs = rest == "on";
   return choice;
 }

@@ -116,7 +116,7 @@ std::string to_text(const Prediction& prediction, const Machine& machine) {
     if (seconds > 0) table.add({name, seconds_text(seconds), fmt::format("{:.1f}%", 100 * seconds / step.seconds)});
   };
   add("compute", step.compute);
-  add("compute, longer because of communication beside it", step.contention);
+  add("compute slowed by concurrent communication", step.contention);
   for (const Lane lane : schedule::all_lanes)
     if (lane != Lane::compute)
       add(fmt::format("waits for the {} lane", schedule::to_text(lane)), step.waits[static_cast<std::size_t>(lane)]);

@@ -77,7 +77,7 @@ class OpCost {
   Cost operator()(const schedule::Rebuild&) const {
     const double bytes = 0.4 * software_.kernels.norm * f64(of_.replay_options.tokens * of_.model.sizes.hidden) /
                          (of_.model.part.sequence_parallel ? of_.mesh.tensor : 1);
-    return moved("norm once more", bytes, machine_.memory_bandwidth);
+    return moved("recomputed norm", bytes, machine_.memory_bandwidth);
   }
 
   // Between pipeline ranks. A receive ends with its send, which has the cost.

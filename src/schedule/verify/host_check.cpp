@@ -114,7 +114,7 @@ HostCheck::Wrong HostCheck::operator()(const ClipNorm&) {
 
 HostCheck::Wrong HostCheck::operator()(const Update& op) {
   updated_.insert(op.block);
-  if (op.on_host && op.beside) return {"updates on the host and beside the forward: one lane or the other"};
+  if (op.on_host && op.beside) return {"updates both on the host and concurrently with the forward"};
   if (op.on_host == arrived_.contains(op.block)) return {};
   return {op.on_host ? "updates on the host, where no gradient is"
                      : "updates on the device; the gradient is on the host"};

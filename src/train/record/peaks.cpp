@@ -56,7 +56,7 @@ std::string over_budget_warning(Bytes budget, const device::SpaceUse& use) {
       parts.push_back(fmt::format("{} {}", device::to_text(c), to_text(use.at_peak[c])));
   return fmt::format(
       "a step took {}, more than memory.budget = {} ({}). On CPUs the budget bounds what automatic choices plan, "
-      "which leaves workspace and communication out; `trireme plan` says what would need less.",
+      "which leaves workspace and communication out; `trireme plan` lists settings that need less.",
       to_text(use.peak_total), to_text(budget), join(parts, ", "));
 }
 

@@ -140,7 +140,7 @@ def answer(name, *words):
     import kinds as given  # written by now
     (dict(make=make, check=check).get(name) or getattr(given, name))(*words)
 
-sys.stdout = open("said", "a", buffering=1)
+sys.stdout = open("printed", "a", buffering=1)
 for line in sys.stdin:
     try:
         answer(*line.split())
@@ -159,7 +159,7 @@ ask() {
   local answer=none
   echo "$*" >&"$to_peer"
   read -r answer <&"$from_peer" || true
-  [[ $answer == "done" ]] || { cp peer.txt err.txt; cp said out.txt; fail "transformers answers \"$answer\" to: $*"; }
+  [[ $answer == "done" ]] || { cp peer.txt err.txt; cp printed out.txt; fail "transformers answers \"$answer\" to: $*"; }
 }
 
 # on RANKS WORD...: a command line of `trireme` that run_all starts there, behind those of fewer ranks.
@@ -217,6 +217,6 @@ hold_to_transformers() {
   done
   run_all
   ask check "${brief:-4}" "$@"
-  cat said
-  : >said
+  cat printed
+  : >printed
 }

@@ -109,10 +109,10 @@ def finish(kind):
 
 def aside(*kinds):
     """The import reports ignored tensors of a kind in one line, with their number and bytes."""
-    said = dict(part.split("\n", 1) for part in open("imports.txt").read().split("$ trireme ") if part)
+    printed = dict(part.split("\n", 1) for part in open("imports.txt").read().split("$ trireme ") if part)
     for kind in kinds:
         sizes = [value.nbytes for name, value in load_file(kind + "/model.safetensors").items() if own_name(name) is None]
-        (imported,) = [text for command, text in said.items() if command.startswith(f"import\t{kind}\t")]
+        (imported,) = [text for command, text in printed.items() if command.startswith(f"import\t{kind}\t")]
         lines = [line for line in imported.splitlines() if "is a multimodal model: its text part is read" in line]
         assert len(lines) == 1, imported
         assert f"; {len(sizes)} other tensors (" in lines[0] and len(sizes) > 10, (len(sizes), lines)

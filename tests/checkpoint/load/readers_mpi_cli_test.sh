@@ -136,5 +136,5 @@ if command -v spm_train >/dev/null; then
 else
   not_tried 'SentencePiece models: spm_train is not there'
 fi
-"$python" auto_tokenizers.py mixed.txt "${tokenized[@]}" >said 2>err.txt || { cat said; fail 'AutoTokenizer makes other ids'; }
-cat said
+"$python" auto_tokenizers.py mixed.txt "${tokenized[@]}" >printed 2>err.txt || { cat printed; fail 'AutoTokenizer makes other ids'; }
+cat printed

@@ -6,9 +6,10 @@
 
 #include "cuda_runtime.h"
 
-/// Of cuBLASLt what src/kernels/cuda/blas_product.cpp needs, in plain C++ (cublas_on_host.cpp): products of matrices stored
-/// column by column, with leading dimensions. It finds four algorithms: a slow one, one that fails when it runs, one
-/// that needs a workspace, and one that is as fast. Each refuses sums of 64 n + 1 terms that it was not found for. Whatever real cuBLAS would refuse ends the process.
+/// The part of cuBLASLt that src/kernels/cuda/blas_product.cpp needs, in plain C++ (cublas_on_host.cpp): products of
+/// column-major matrices with leading dimensions. It finds four algorithms: a slow one, one that fails when it runs, one
+/// that needs a workspace, and one that is as fast. Each refuses sums of 64 n + 1 terms that it was not found for.
+/// Arguments that cuBLAS would refuse end the process.
 enum cublasStatus_t { CUBLAS_STATUS_SUCCESS = 0, CUBLAS_STATUS_INVALID_VALUE = 7, CUBLAS_STATUS_NOT_SUPPORTED = 15 };
 enum cublasOperation_t { CUBLAS_OP_N = 0, CUBLAS_OP_T = 1 };
 enum cublasComputeType_t { CUBLAS_COMPUTE_32F = 68 };

@@ -114,7 +114,7 @@ def columns(by_ranks):
 
 def written(table):
     lines = ["# Calls of the first rank, of each other one, bytes of the first rank, of another one; on 2, 8 and 32 ranks, or on 8.",
-             "# Written by scale.py, which says what each phase is and what may grow."]
+             "# Written by scale.py, with the phases and what may grow."]
     phase = None
     for (of, what), by_ranks in table.items():
         if of != phase:
