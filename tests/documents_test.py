@@ -105,6 +105,23 @@ def stale_names(page: str, tree: Tree) -> list[str]:
     return wrong
 
 
+def stale_commands(page: str, known: set[str], options: set[str]) -> list[str]:
+    """Options of `trireme` and keys of --set and of run files in code that do not exist."""
+    wrong, section = [], ""
+    for line in re.findall(r"^ {4}(.*)$", page, re.M):
+        command = re.search(r"\btrireme (?=[a-z])(.*)", line.split("  #")[0])
+        if command:
+            used = command[1].split("--option=")[0]
+            wrong += [f"trireme has no option {name}" for name in re.findall(r"(?<=\s)--[a-z][a-z-]+", used) if name not in options]
+        wrong += [f"--set {key}: there is no such key" for key in re.findall(r"--set ([a-z_]+\.[a-z_]+)=", line) if key not in known]
+        heading = re.fullmatch(r"\[(\w+)\](?:\s+#.*)?", line)
+        section = heading[1] if heading else section if re.match(r"[a-z_]+ = ", line) else ""
+        key = re.match(r"([a-z_]+) = ", line)
+        if section and key and any(name.startswith(section + ".") for name in known) and f"{section}.{key[1]}" not in known:
+            wrong.append(f"there is no key {section}.{key[1]}")
+    return wrong
+
+
 def unknown_code(page: str, tree: Tree) -> list[str]:
     """Identifiers in the C++ of a walk-through that no source has."""
     code = "\n".join(re.findall(r"^ {4}(.*)$", page, re.M))
@@ -167,6 +184,11 @@ def main() -> int:
         "no file is model/no_such.cpp", "nothing is named no_such", "no file is nosuch.hpp", "nothing is named no_such", "nothing is named --no-such"
     ]  # fmt: skip
     assert unknown_code("text\n    Schedule no_such(Schedule schedule);  // other\n", tree) == ["the example uses no_such, which no source has"]
+    options = set(re.findall(r"--[a-z][a-z-]+", "".join(path.read_text() for path in (SOURCE / "src/cli").rglob("*.?pp"))))
+    planted = "    trireme plan a.toml --rank 4 --set a.b=1\n    [data]\n    seq_len = 2\n    seqlen = 2\n    [x]\n    y = 1\n"
+    assert stale_commands(planted, {"data.seq_len"}, {"--ranks", "--set"}) == [
+        "trireme has no option --rank", "--set a.b: there is no such key", "there is no key data.seqlen"
+    ]  # fmt: skip
     wrong = [
         f"{path.name}: {key}: docs/run-file.md has no such option; correct the name, or write it without `` where it is none"
         for path in [SOURCE / "README.md", *sorted((SOURCE / "docs").glob("*.md"))]
@@ -184,6 +206,7 @@ def main() -> int:
     by_hand = [path for path in pages if path.parent.name != "lab" and path.name not in GENERATED]
     named = [path for path in by_hand if path.name != "from-pytorch.md"]  # its left columns are those of other programs
     wrong += [f"{path.relative_to(SOURCE)}: {one}" for path in named for one in stale_names(path.read_text(), tree)]
+    wrong += [f"{path.relative_to(SOURCE)}: {one}" for path in by_hand for one in stale_commands(path.read_text(), known, options)]
     walks = sorted((SOURCE / "docs").glob("add-a*.md"))
     wrong += [f"{path.relative_to(SOURCE)}: {one}" for path in walks for one in unknown_code(path.read_text(), tree)]
     print(f"{len(known)} options, {sum(len(path.read_text().split()) for path in by_hand)} words by hand", *wrong, sep="\n")
