@@ -8,7 +8,7 @@
 #   tests/gpu.sh run DIR [STEP...]    on a machine with a GPU, the CUDA libraries and a Python with PyTorch 2.11, and nothing else
 #
 # First, within seconds: every library is found and `trireme doctor` sees a GPU, or it ends there. Then the steps, in this order
-# where none are named: tests kernels speed-1b trace parity | speed-3b trace-3b variants-1b | curve variants-3b | nccl | nccl-more mixture mpi | big sanitizer
+# where none are named: tests kernels speed-1b trace parity | speed-3b trace-3b variants-1b | curve variants-3b | nccl | nccl-more mixture mpi | clocks attention products overlap | big sanitizer
 # (each | about ten minutes of a device). None may take more than nine minutes, and a failing one stops no other. A step's verdicts are printed when
 # it ends. Results are added to ${OUT:-gpu-results} as they are measured: results.txt with the output of the steps,
 # kernels.json, traces (.json.gz), measured.jsonl, expected.md (the tables of docs/lab/2026-11-27-h200.md with these measurements), and summary.txt, which
@@ -23,7 +23,7 @@ set -uo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
 self=$here/$(basename "${BASH_SOURCE[0]}")
 readonly here self
-readonly steps_in_order="tests kernels speed-1b trace parity speed-3b trace-3b variants-1b curve variants-3b nccl nccl-more mixture mpi big sanitizer"
+readonly steps_in_order="tests kernels speed-1b trace parity speed-3b trace-3b variants-1b curve variants-3b nccl nccl-more mixture mpi clocks attention products overlap big sanitizer"
 readonly limit_bytes=$((64 << 20))
 
 fail() { echo "gpu: error: $*" >&2; exit 5; }
@@ -33,7 +33,7 @@ build() {
   local source=$here/..
   "$source/jobs/setup.sh" --cuda >&2 || fail "jobs/setup.sh --cuda did not end well"
   # shellcheck disable=SC2046  # a list of targets
-  TRIREME_CMAKE_ARGS="-DTRIREME_CUDA=ON ${TRIREME_CMAKE_ARGS:-}" "$source/jobs/build.sh" trireme kernels_gpu_bench nccl_probe $(gpu_tests) >&2 ||
+  TRIREME_CMAKE_ARGS="-DTRIREME_CUDA=ON ${TRIREME_CMAKE_ARGS:-}" "$source/jobs/build.sh" trireme kernels_gpu_bench gpu_limits_bench nccl_probe $(gpu_tests) >&2 ||
     fail "the build for GPUs did not end well"
   "$source/jobs/build.sh" --directory
 }
@@ -52,7 +52,7 @@ pack() {
   # shellcheck disable=SC2064  # the folder's name now: it is local
   trap "rm -rf '$stage'" EXIT
   mkdir -p "$stage/bin" "$stage/lib" "$stage/openmpi" "$stage/python"
-  for program in trireme kernels_gpu_bench nccl_probe $(gpu_tests); do
+  for program in trireme kernels_gpu_bench gpu_limits_bench nccl_probe $(gpu_tests); do
     cp "$folder/$program" "$stage/bin/" || fail "$folder/$program is not built"
     strip "$stage/bin/$program" 2>/dev/null || true  # a rehearsal packs scripts, too
   done
@@ -273,6 +273,12 @@ with open(sys.argv[2], "a") as measured:
 sys.exit(not rows or any(row.get("error_occurred") for row in rows))
 PYTHON
 }
+# Measurements that decide about changes for speed: clocks and power of a step, attention and products at sustained clocks, AdamW concurrent with products.
+step_clocks() { compare clocks --model 1b --micro 4; }
+step_attention() { limits attention; }
+step_products() { limits products; }
+step_overlap() { limits overlap; }
+limits() { "$python" "$scripts/gpu_clocks.py" "$OUT/measured.jsonl" "$1" "$bin/gpu_limits_bench"; }
 step_speed-1b() { compare speed --model 1b --micro 4 --part first; }
 step_speed-3b() { compare speed --model 3b --micro 2 --steps 12 --part first; }
 step_variants-1b() { compare speed --model 1b --micro 4 --steps 12 --part rest; }
@@ -302,13 +308,13 @@ traced() {
 
 limit_of() {
   case $1 in
-    tests) echo 180 ;; kernels) echo 120 ;; speed-1b) echo 300 ;; trace | trace-3b) echo 120 ;; parity | sanitizer) echo 240 ;;
+    tests) echo 180 ;; kernels | clocks | attention | overlap) echo 120 ;; products) echo 180 ;; speed-1b) echo 300 ;; trace | trace-3b) echo 120 ;; parity | sanitizer) echo 240 ;;
     speed-3b | mixture) echo 360 ;; curve | big) echo 420 ;; variants-1b | variants-3b | mpi | nccl | nccl-more) echo 540 ;;
     *) fail "there is no step $1: $steps_in_order" ;;
   esac
 }
 # Minimum time of a step: it is skipped with less time left.
-least_of() { case $1 in tests | parity | kernels | sanitizer | trace*) echo 20 ;; *) echo 90 ;; esac; }
+least_of() { case $1 in tests | parity | kernels | sanitizer | trace* | clocks | attention | products | overlap) echo 20 ;; *) echo 90 ;; esac; }
 
 run_steps() {
   local step left limit began code failed=0

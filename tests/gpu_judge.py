@@ -30,7 +30,8 @@ OFFLOADED = ("Trireme, offload optimizer", "Trireme, offload parameters", "Trire
 COMPILED = ("PyTorch compiled", "PyTorch compiled, recompute block")
 TRACES = {"1b": "trace", "3b": "trace-3b"}
 STEPS = ("tests", "kernels", "speed-1b", "trace", "parity", "speed-3b", "trace-3b", "variants-1b", "curve", "variants-3b", "nccl", "nccl-more",
-         "mixture", "mpi", "big", "sanitizer")
+         "mixture", "mpi", "clocks", "attention", "products", "overlap", "big", "sanitizer")
+LIMITS = ("clocks", "attention", "products", "overlap")  # measured, not judged: they decide what is changed next
 # Runs of ranks that share one GPU, over NCCL, compared with the same over MPI: gpu_nccl.py.
 NCCL_PARITY = {"nccl": tuple(f"NCCL against MPI: {name}" for name in (
     "fsdp", "fsdp on 4 ranks", "hsdp", "tensor", "pipeline 1f1b", "pipeline zbv", "context gather", "context heads", "experts", "bf16_wire", "windows",
@@ -197,6 +198,19 @@ def judge_nccl(step, records, verdicts):
     judge_parity(step, NCCL_PARITY[step], [r for r in records if "loss" in r or "error" in r], verdicts)
 
 
+def judge_limits(step, records, verdicts):
+    """What was measured; fails only where a measurement did not run."""
+    rows = named(records)
+    failed = [f"{name}: {r['error'][-80:]}" for name, r in rows.items() if "error" in r]
+    seen = {"clocks": lambda r: f"{r['mfu']:.1%} at {r['mhz']:.0f} MHz, {r['watts']:.0f} W" if "mhz" in r else f"{r['mfu']:.1%}",
+            "attention": lambda r: f"{r['TFLOPs']:.0f} TFLOP/s", "products": lambda r: f"{r['TFLOPs']:.0f}, of many {r['of_many']:.0f} TFLOP/s",
+            "overlap": lambda r: f"{r['gain']:.0%} of {r['adamw_ms']:.1f} ms hidden"}[step]
+    for name, r in rows.items():
+        if "error" not in r:
+            verdicts.add(step, name, seen(r), "", True)
+    verdicts.add(step, f"{step} measured", "; ".join(failed) or f"{len(rows)} cases" if rows else "", "all run", not failed if rows else None)
+
+
 def judge_big(records, verdicts):
     r = next((r for r in reversed(records) if "parameters" in r), {})
     rows = (("parameters", "6B: parameters", "{:.2f}e9".format, f"{BIG_PARAMETERS * 1e-9:.0f}e9 or more", lambda v: v >= BIG_PARAMETERS, 1e-9),
@@ -232,6 +246,8 @@ def judge(records):
     judge_programs("nccl", of["nccl"], "tests of ranks that share the GPU over NCCL", verdicts)
     judge_mixture(of["mixture"], verdicts)
     judge_programs("mpi", of["mpi"], "tests of ranks that share the GPU", verdicts)
+    for step in LIMITS:
+        judge_limits(step, of[step], verdicts)
     judge_programs("sanitizer", of["sanitizer"], "compute-sanitizer", verdicts)
     judge_big(of["big"], verdicts)
     for step in STEPS:  # the exit of a step is reported even if it has earlier measurements

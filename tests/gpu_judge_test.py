@@ -49,6 +49,9 @@ def all_is_well():
     records += [{"step": step, "spans": 400} for step in gpu_judge.TRACES.values()]
     records += [{"step": "curve", "steps": 2000, "tail": 500, "gap": 0.001}]
     records += [{"step": "big", "parameters": 6.03e9, "device_gib": 39.0, "host_gib": 110.0, "overlap": 0.7, "losses": [11.0, 10.5]}]
+    records += [{"step": "clocks", "name": "1b", "mfu": 0.6, "mhz": 1700.0, "watts": 690.0},
+                {"step": "attention", "name": "attention/1b", "TFLOPs": 400.0}, {"step": "products", "name": "products/1b", "TFLOPs": 700.0, "of_many": 720.0},
+                {"step": "overlap", "name": "overlap/8", "gain": 0.5, "adamw_ms": 7.5}]
     return records + [{"step": step, "ended": 0, "seconds": 9} for step in gpu_judge.STEPS]
 
 

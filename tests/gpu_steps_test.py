@@ -37,8 +37,8 @@ class Steps(unittest.TestCase):
             done = subprocess.run(["bash", TESTS / "gpu.sh", *words], env=environment, capture_output=True, text=True, check=False)
             return done.returncode, done.stdout + done.stderr, (folder / results).read_text()
 
-    def run_step(self, step, programs):
-        code, _, measured = self.run_script(["step", step], programs)
+    def run_step(self, step, programs, **settings):
+        code, _, measured = self.run_script(["step", step], programs, **settings)
         return code, gpu_judge.records_of(measured)
 
     def test_tests_note_every_program_and_what_it_skipped(self):
@@ -151,6 +151,24 @@ class Steps(unittest.TestCase):
         self.assertEqual(code, 1)
         self.assertEqual(verdicts(records)["bandwidth of rms_norm"], "PASS")
         self.assertEqual(verdicts(records)["adamw"], "FAIL")
+
+    def test_limits_record_every_case_and_the_clocks(self):
+        rows = [{"name": "overlap/8/products on all/iterations:1/manual_time", "iterations": 1, "real_time": 9.0, "gain": 0.25, "adamw_ms": 4.0},
+                {"name": "overlap/16/products on all/iterations:1/manual_time", "error_occurred": True, "error_message": "no such part"}]
+        bench = (f"[[ $* == *--benchmark_filter=^overlap/* ]] || exit 9; sleep 0.5; for word; do case $word in --benchmark_out=*) "
+                 f"echo '{json.dumps({'benchmarks': rows})}' >\"${{word#*=}}\" ;; esac; done")
+        smi = "while sleep 0.05; do echo '1500, 700.5, 0x0000000000000004'; echo '1700, 650.5, 0x0000000000000000'; echo '[N/A], 1, 0'; done"
+        code, records = self.run_step("overlap", {"gpu_limits_bench": bench, "../nvidia-smi": smi}, scripts=f"{TESTS}/bench/step_vs_pytorch")
+        self.assertEqual(code, 1)
+        self.assertEqual(verdicts(records)["overlap/8/products on all"], "PASS")
+        self.assertEqual(verdicts(records)["overlap measured"], "FAIL")
+        clocks = next(r["clocks"] for r in records if "clocks" in r)
+        self.assertAlmostEqual(clocks["reasons"]["power limit"], 0.5, delta=0.1)  # the last pair may be cut
+        self.assertAlmostEqual(clocks["watts"], 675.5, delta=5)
+        self.assertEqual(clocks["reasons"]["thermal"], 0.0)
+        code, records = self.run_step("overlap", {"gpu_limits_bench": "exit 3"}, scripts=f"{TESTS}/bench/step_vs_pytorch")
+        self.assertEqual(code, 1)
+        self.assertEqual(verdicts(records)["overlap measured"], "NOT RUN")
 
 
 if __name__ == "__main__":

@@ -103,7 +103,7 @@ Operands::Key Operands::key(Alike alike) const {
           alignment(a), alignment(b),    d.type,   alignment(c), alignment(d)};
 }
 
-Product::Product(const Operands& o, Operands::Alike alike) : alike_(alike) {
+Product::Product(const Operands& o, Operands::Alike alike, int most) : alike_(alike) {
   cublasLtMatmulDesc_t made = nullptr;
   check(cublasLtMatmulDescCreate(&made, CUBLAS_COMPUTE_32F, CUDA_R_32F), "describe a product");
   description_.reset(made);
@@ -113,13 +113,13 @@ Product::Product(const Operands& o, Operands::Alike alike) : alike_(alike) {
   };
   operation(CUBLASLT_MATMUL_DESC_TRANSA, o.a.transposed);
   operation(CUBLASLT_MATMUL_DESC_TRANSB, o.b.transposed);
-  find(o);
+  find(o, most);
 }
 
 std::size_t Product::workspace_bytes(bool of_all) const {
   if (alike_ != Operands::Alike::shape) return most_workspace;  // other sizes may need more than those that were seen
   std::size_t most = candidates_.at(best_).workspaceSize;
-  for (std::size_t i = 0; of_all && i < count_; ++i) most = std::max(most, candidates_.at(i).workspaceSize);
+  for (std::size_t i = 0; of_all && i < candidates_.size(); ++i) most = std::max(most, candidates_[i].workspaceSize);
   return most;
 }
 
@@ -134,7 +134,7 @@ bool Product::run(const Operands& o, void* workspace) const {
 
 int Product::measure(const Operands& o, void* workspace) {
   double least = std::numeric_limits<double>::infinity();
-  for (std::size_t i = 0; i < count_; ++i) {
+  for (std::size_t i = 0; i < candidates_.size(); ++i) {
     const double time = seconds(o, i, workspace);
     if (time < 0.97 * least) {  // prefers cuBLAS's own order in a tie
       least = time;
@@ -142,32 +142,33 @@ int Product::measure(const Operands& o, void* workspace) {
     }
   }
   measured_ = true;
-  const auto tried = static_cast<int>(count_);
-  if (least == std::numeric_limits<double>::infinity()) count_ = 0;
+  const auto tried = static_cast<int>(candidates_.size());
+  if (least == std::numeric_limits<double>::infinity()) candidates_.clear();
   return tried;
 }
 
-void Product::find(const Operands& o) {
+void Product::find(const Operands& o, int most) {
   cublasLtMatmulPreference_t made = nullptr;
   check(cublasLtMatmulPreferenceCreate(&made), "look for algorithms");
   const Preference preference(made);
   const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t which, auto value) {
     check(cublasLtMatmulPreferenceSetAttribute(made, which, &value, sizeof value), "look for algorithms");
   };
-  const std::uint32_t most = alike_ == Operands::Alike::shape ? 256 : common_alignment;
+  const std::uint32_t alignment = alike_ == Operands::Alike::shape ? 256 : common_alignment;
   prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, most_workspace);
   // No partial sums in bf16.
   prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, std::uint32_t{CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE});
-  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, std::min(most, o.a.alignment()));
-  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, std::min(most, o.b.alignment()));
-  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, std::min(most, o.c.alignment()));
-  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, std::min(most, o.d.alignment()));
+  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, std::min(alignment, o.a.alignment()));
+  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, std::min(alignment, o.b.alignment()));
+  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, std::min(alignment, o.c.alignment()));
+  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, std::min(alignment, o.d.alignment()));
   const bool one = at::globalContext().deterministicAlgorithms();
+  candidates_.resize(static_cast<std::size_t>(one ? 1 : most));
   int found = 0;
   Layout a(o.a), b(o.b), c(o.c), d(o.d);
-  const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(handle(), description_.get(), a, b, c, d, made,
-                                                               one ? 1 : most_candidates, candidates_.data(), &found);
-  count_ = status == CUBLAS_STATUS_SUCCESS ? static_cast<std::size_t>(found) : 0;
+  const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
+      handle(), description_.get(), a, b, c, d, made, static_cast<int>(candidates_.size()), candidates_.data(), &found);
+  candidates_.resize(status == CUBLAS_STATUS_SUCCESS ? static_cast<std::size_t>(found) : 0);
   measured_ = one;  // nothing is left to choose
 }
 

@@ -10,6 +10,7 @@
 #include <memory>
 #include <optional>
 #include <type_traits>
+#include <vector>
 
 /// Products by cuBLASLt: their operands, and the algorithms of each shape.
 namespace trireme::kernels::cuda {
@@ -45,9 +46,10 @@ struct Operands {
 /// cuBLAS algorithms for products with one key.
 class Product {
  public:
-  Product(const Operands& o, Operands::Alike alike);
+  /// most: candidates that `measure` compares.
+  Product(const Operands& o, Operands::Alike alike, int most = 8);
 
-  [[nodiscard]] bool possible() const { return count_ > 0; }
+  [[nodiscard]] bool possible() const { return !candidates_.empty(); }
   [[nodiscard]] bool measured() const { return measured_; }
   /// Workspace of the selected candidate, or the largest of all candidates.
   [[nodiscard]] std::size_t workspace_bytes(bool of_all) const;
@@ -60,17 +62,16 @@ class Product {
   struct Destroy {
     void operator()(cublasLtMatmulDesc_t made) const { (void)cublasLtMatmulDescDestroy(made); }
   };
-  static constexpr int most_candidates = 8;
 
-  void find(const Operands& o);
+  void find(const Operands& o, int most);
   [[nodiscard]] cublasStatus_t run(const Operands& o, std::size_t candidate, void* workspace) const;
   /// The best of a few runs after a first one; infinite if the candidate cannot run.
   [[nodiscard]] double seconds(const Operands& o, std::size_t candidate, void* workspace) const;
 
   std::unique_ptr<std::remove_pointer_t<cublasLtMatmulDesc_t>, Destroy> description_;
   Operands::Alike alike_;
-  std::array<cublasLtMatmulHeuristicResult_t, most_candidates> candidates_{};
-  std::size_t count_ = 0, best_ = 0;
+  std::vector<cublasLtMatmulHeuristicResult_t> candidates_;
+  std::size_t best_ = 0;
   bool measured_ = false;
 };
 

@@ -9,6 +9,7 @@ finds one).
     gpu.py parity --trireme PROGRAM               one GPU against the CPU, fp32 and bf16; four ranks on one GPU against one
     gpu.py mixture --trireme PROGRAM              experts: one GPU against the CPU, expert ranks against one; tokens/s and memory
     gpu.py nccl --trireme PROGRAM --part first    ranks that share the GPU over NCCL against MPI; killed and stopped ranks; --part rest: more runs
+    gpu.py clocks --trireme PROGRAM --model 1b    clocks and power of the GPU during steps of one and of four microbatches
     gpu.py big --trireme PROGRAM                  6 billion parameters below 40 GiB, in host memory; what ran beside what
 
 With --measured FILE each figure is also appended there as a line of JSON, for tests/gpu_judge.py, which knows the goals.
@@ -27,6 +28,7 @@ import sys
 import tempfile
 import time
 
+from gpu_clocks import clocks
 from gpu_mixture import mixture
 from gpu_nccl import nccl
 from gpu_runs import PEAK_FLOPS, PeakMemory, Runs, agree, capability, nvidia_smi, record
@@ -243,7 +245,7 @@ def big(arguments, work):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("action", choices=["speed", "trace", "curve", "parity", "mixture", "nccl", "big"])
+    parser.add_argument("action", choices=["speed", "trace", "curve", "parity", "mixture", "nccl", "big", "clocks"])
     parser.add_argument("--trireme", type=pathlib.Path, required=True, help="the program")
     parser.add_argument("--model", choices=["1b", "3b", "160m", "small"], default="1b", help="of speed")
     parser.add_argument("--micro", type=int, default=4, help="sequences of a step, of speed")
@@ -262,7 +264,8 @@ def main():
         arguments.steps = 4
     with tempfile.TemporaryDirectory(prefix="trireme-gpu-") as work:
         actions = {"speed": speed, "trace": trace, "curve": curve, "parity": parity, "big": big,
-                   "mixture": lambda a, folder: mixture(a, folder, Runs, PeakMemory), "nccl": lambda a, folder: nccl(a, folder, Runs)}
+                   "mixture": lambda a, folder: mixture(a, folder, Runs, PeakMemory), "nccl": lambda a, folder: nccl(a, folder, Runs),
+                   "clocks": lambda a, folder: clocks(a, folder, Runs, record, VARIANTS["Trireme, recompute selective"])}
         return 0 if actions[arguments.action](arguments, pathlib.Path(work)) else 1
 
 

@@ -151,6 +151,20 @@ def fp8_table():
         f"| step, ms (bf16: {one[4]:.0f}, {three[4]:.0f}) | {one[5]:.0f} | {three[5]:.0f} |"])
 
 
+def limits_table(text):
+    """Markdown: the steps clocks, attention, products and overlap, as far as measured; empty without them."""
+    lines = []
+    for step, columns in (("clocks", ("mfu", "mhz", "mhz_p10", "watts")), ("attention", ("TFLOPs",)),
+                          ("products", ("TFLOPs", "of_many", "ratio", "algorithms")),
+                          ("overlap", ("multiprocessors", "products_ms", "adamw_ms", "adamw_on_part_ms", "both_ms", "gain"))):
+        rows = {name: row for name, row in named(text, step).items() if columns[0] in row}
+        if rows:
+            lines += ["", f"| {step} | {' | '.join(columns)} |", f"|---|{'---|' * len(columns)}"]
+        lines += [f"| {name.removeprefix(step + '/')} | {' | '.join(f'{row[key]:.4g}' if key in row else '' for key in columns)} |"
+                  for name, row in rows.items()]
+    return "\n".join(lines[1:])
+
+
 def table(measured):
     """Markdown."""
     def cell(model, group):
@@ -210,5 +224,5 @@ if __name__ == "__main__":
         print("\n\n".join(plan_tables(sys.argv[2])))
     else:
         seen = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else RECORDED).read_text()
-        also = (run_table(seen), memory_table(seen)) if len(sys.argv) > 1 else (fp8_table(),)
+        also = (run_table(seen), memory_table(seen), limits_table(seen)) if len(sys.argv) > 1 else (fp8_table(),)
         print("\n\n".join((table(measured_of(seen)), kernel_table(seen), *also)))

@@ -31,6 +31,11 @@ for name in device_gpu_tests kernels_gpu_tests nn_gpu_tests optim_gpu_tests comm
   printf '#!/bin/bash\necho "[==========] 1 test from 1 test suite ran."\n' >"$work/build/$name"
 done
 printf '#!/bin/bash\nfor word; do [[ $word != --benchmark_out=* ]] || echo '\''{"benchmarks": [{"name": "copy", "ratio": 1.0}]}'\'' >"${word#*=}"; done\n' >"$work/build/kernels_gpu_bench"
+cat >"$work/build/gpu_limits_bench" <<'BENCH'
+#!/bin/bash
+for word; do case $word in *filter=^*) step=${word#*^} ;; --benchmark_out=*) to=${word#*=} ;; esac; done
+echo "{\"benchmarks\": [{\"name\": \"${step}one/iterations:1/manual_time\", \"TFLOPs\": 1.5, \"of_many\": 2.0, \"gain\": 0.5, \"adamw_ms\": 7.5}]}" >"$to"
+BENCH
 chmod +x "$work"/build/*_{tests,test,bench}
 GPU_REHEARSAL=1 GPU_BUILD=$work/build bash "$TRIREME_SOURCE/tests/gpu.sh" pack "$work/root/pack" || fail "pack"
 
@@ -41,7 +46,7 @@ for folder in bin lib lib64; do ln -s "usr/$folder" "$folder"; done
 mkdir -p usr/lib
 printf 'root:x:0:0:root:/home:/bin/bash\n' >etc/passwd
 printf '127.0.0.1 localhost\n' >etc/hosts
-printf '#!/bin/bash\ncase $* in *gpu=name\ *) echo "a simulated GPU" ;; *name,*) echo "a simulated GPU, 0, 8192" ;; *memory.total*) echo 8192 ;; *) echo 1234 ;; esac\n' >smi/nvidia-smi
+printf '#!/bin/bash\ncase $* in *gpu=name\ *) echo "a simulated GPU" ;; *name,*) echo "a simulated GPU, 0, 8192" ;; *memory.total*) echo 8192 ;; *clocks.sm*) while sleep 0.1; do echo "1700, 650.5, 0x0000000000000004"; done ;; *) echo 1234 ;; esac\n' >smi/nvidia-smi
 chmod +x smi/nvidia-smi
 tools="bash sh env cat cp ls ln rm mkdir mktemp tee tail head grep sed awk sort tar xz gzip chmod touch dirname basename timeout nice true sleep uname ldd ip mount chroot hostname cut"
 for tool in $tools; do
@@ -79,12 +84,12 @@ if ! unshare --user --map-root-user --mount --net --pid --fork true 2>/dev/null;
   # shellcheck disable=SC2086  # a list of words
   run() { env -i PATH="$work/root/smi:$PATH" HOME="$work/root/home" TMPDIR="$work/root/tmp" $SETTINGS bash pack/gpu.sh run pack "$@" 2>&1 | tee "$work/out.txt"; }
 fi
-run tests kernels speed-1b trace parity speed-3b trace-3b variants-1b curve variants-3b nccl nccl-more mixture mpi big sanitizer || true
+run tests kernels speed-1b trace parity speed-3b trace-3b variants-1b curve variants-3b nccl nccl-more mixture mpi clocks attention products overlap big sanitizer || true
 
 # Criteria of a real GPU's speed or tools may fail; all criteria of running and of results pass.
 results=$work/root/gpu-results
 expect() { grep -qE "$1" "$results/summary.txt" || fail "no line in the summary: $1"; }
-for step in tests kernels speed-1b trace parity speed-3b trace-3b variants-1b curve variants-3b nccl nccl-more mixture mpi; do expect "^$step: passed in"; done
+for step in tests kernels speed-1b trace parity speed-3b trace-3b variants-1b curve variants-3b nccl nccl-more mixture mpi clocks attention products overlap; do expect "^$step: passed in"; done
 for case in "fp32: GPU against CPU" "bf16: GPU against CPU" "bf16: graphs against op by op" "fp32: four ranks on one GPU by MPI against one" \
   "fp32: logits of generate" "fp32: experts, GPU against CPU" "bf16: experts, GPU against CPU" "fp32: two expert ranks" \
   "128 experts: it trains" "1b: Trireme, recompute selective runs" "1b: Trireme, recompute selective, graphs runs" "1b: PyTorch compiled runs" \
@@ -92,6 +97,7 @@ for case in "fp32: GPU against CPU" "bf16: GPU against CPU" "bf16: graphs agains
   "NCCL alone, 2 ranks: basic" "NCCL against MPI: hsdp" "NCCL against MPI: pipeline zbv" "NCCL against MPI: windows" "NCCL against MPI: deterministic, twice" \
   "NCCL against MPI: a rank stopped for half of the deadline" "killed rank, 2 ranks" "killed rank, 4 ranks" "stopped rank" "refused: one id for all" \
   "refused: a rank without an id" \
+  "1b, 4 microbatches a step +[0-9.]+% at 1700 MHz, 65[01] W" "attention/one +2 TFLOP" "products/one +2, of many 2" "overlap/one +50% of 7.5 ms hidden" \
   "1b: trace of three steps" "3b: trace of three steps" "tests on the GPU" "tests of ranks that share the GPU"; do
   expect "^PASS +$case"
 done
