@@ -21,8 +21,8 @@ set -uo pipefail
 job_id=${SLURM_JOB_ID:-?}
 [[ -z ${SLURM_ARRAY_TASK_ID:-} ]] || job_id=${SLURM_ARRAY_JOB_ID:-$job_id}_$SLURM_ARRAY_TASK_ID
 
-job_says() { printf 'job %s: %s\n' "$job_id" "$*" >&2; }
-job_fails() { job_says "error: $1"; exit "$2"; }
+job_logs() { printf 'job %s: %s\n' "$job_id" "$*" >&2; }
+job_fails() { job_logs "error: $1"; exit "$2"; }
 
 load_modules() {
   [[ -n ${MODULES:-} ]] || return 0
@@ -101,18 +101,18 @@ await_step() {
   return "${code:-137}"  # no exit code: the forwarding process was killed, too
 }
 
-tell_step() {
-  told=yes
-  job_says "$1 at $(date -u +%H:%M:%S) UTC: asking the ranks to save"
+signal_step() {
+  signaled=yes
+  job_logs "$1 at $(date -u +%H:%M:%S) UTC: asking the ranks to save"
   # USR1: the same to the program, and srun itself lives on.
   [[ -z $step ]] || kill -USR1 "$step" 2>/dev/null || true
 }
 
 # Traps come before the modules are loaded: an untrapped signal would end this script, and with it the job.
-told=no
+signaled=no
 step=
-trap 'tell_step USR1' USR1
-trap 'tell_step TERM' TERM
+trap 'signal_step USR1' USR1
+trap 'signal_step TERM' TERM
 
 # Seconds of Slurm's [days-]hours:minutes:seconds; a limit that is no time (UNLIMITED) is far away.
 seconds_of() {
@@ -134,12 +134,12 @@ is_cancelled() {
 }
 
 # A job that its user cancelled saved, too, but is not requeued; Slurm itself requeues one that it preempts without grace time.
-# put_back WHY saved|early: saved, or a save was requested before the ranks had started.
-put_back() {
+# requeue_job WHY saved|early: saved, or a save was requested before the ranks had started.
+requeue_job() {
   local after
   after=$(newest_checkpoint)
   if is_cancelled; then
-    job_says "cancelled: it stays out of the queue; submit the same script again to resume from the checkpoint"
+    job_logs "cancelled: it stays out of the queue; submit the same script again to resume from the checkpoint"
     exit 75
   fi
   # Every life has to advance the run, or the chain would never end. If nothing outside ended a life after one step,
@@ -147,13 +147,13 @@ put_back() {
   local steps=$(($(step_of "$after") - $(step_of "$before")))
   if [[ $2 == saved && -n $before && $after == "$before" ]]; then
     job_fails "no step since the last life: the newest checkpoint is still $(dirname "$after"). A life is too short for the start, one step and a save: request more time (--time, --signal)" 75
-  elif [[ $2 == saved && $told == no && -n $after ]] && ((steps == 1)); then
+  elif [[ $2 == saved && $signaled == no && -n $after ]] && ((steps == 1)); then
     job_fails "one step in this life: the newest checkpoint is $(dirname "$after"). The time that is left at the start of a life holds no more: request more time (--time), or look at SLURM_JOB_END_TIME and train.stop_before_limit_seconds" 75
   elif [[ $2 == early || -z $after ]] || ((steps == 1)); then
     ((${SLURM_RESTART_COUNT:-0} < 10)) ||
       job_fails "ten lives, and this one saved nothing more than one step in $(checkpoint_directory) (CHECKPOINTS names another directory): it stays out of the queue" 75
   fi
-  job_says "$1: back into the queue"
+  job_logs "$1: back into the queue"
   scontrol requeue "$job_id" ||
     job_fails "could not be put back into the queue; submit the same script again to resume from the checkpoint" 75
   # Slurm ends this script now.
@@ -176,32 +176,32 @@ train() {
   # No core dumps of thousands of ranks.
   ulimit -c 0
   before=$(newest_checkpoint)
-  [[ $told == no || ${REQUEUE:-yes} != yes ]] || put_back "asked to save before the ranks had begun" early
-  job_says "$SLURM_NTASKS ranks on ${SLURM_JOB_NUM_NODES} nodes ($SLURM_JOB_NODELIST), $OMP_NUM_THREADS threads each, --mpi=$plugin," \
+  [[ $signaled == no || ${REQUEUE:-yes} != yes ]] || requeue_job "asked to save before the ranks had begun" early
+  job_logs "$SLURM_NTASKS ranks on ${SLURM_JOB_NUM_NODES} nodes ($SLURM_JOB_NODELIST), $OMP_NUM_THREADS threads each, --mpi=$plugin," \
     "restart ${SLURM_RESTART_COUNT:-0}"
   # --kill-on-bad-exit=0: the first rank that exits with 75 must not kill the others; a failing rank aborts the job itself.
   # shellcheck disable=SC2086  # several options in one variable
   start_step srun --mpi="$plugin" --kill-on-bad-exit=0 --wait=60 ${SRUN_OPTIONS:-} "$TRIREME" train "${arguments[@]}"
-  [[ $told == no ]] || kill -USR1 "$step"
+  [[ $signaled == no ]] || kill -USR1 "$step"
   await_step || code=$?
   trap - USR1 TERM
 
   if ((code == 75)); then
     [[ ${REQUEUE:-yes} == yes ]] || job_fails "saved, not put back into the queue (REQUEUE=$REQUEUE)" 75
-    put_back "saved" saved
+    requeue_job "saved" saved
   fi
   # USR1 or TERM ended the ranks during start-up: nothing was computed yet, and nothing is lost.
-  if [[ $told == yes && ${REQUEUE:-yes} == yes ]] && ((code == 138 || code == 143)); then
-    put_back "asked to save before the ranks had begun" early
+  if [[ $signaled == yes && ${REQUEUE:-yes} == yes ]] && ((code == 138 || code == 143)); then
+    requeue_job "asked to save before the ranks had begun" early
   fi
   # 7: a hang; 128+n: killed, by Slurm or the kernel. Other codes are permanent errors.
   if [[ ${FAILURES_TOO:-no} == yes ]] && ((code == 7 || code > 128)); then
     local after
     after=$(newest_checkpoint)
     if [[ -n $after && $after != "$before" ]]; then
-      put_back "ended with $code after $(basename "$(dirname "$after")") was saved" saved
+      requeue_job "ended with $code after $(basename "$(dirname "$after")") was saved" saved
     fi
-    job_says "ended with $code, and no new checkpoint was saved: it would only break again"
+    job_logs "ended with $code, and no new checkpoint was saved: it would only break again"
   fi
   exit "$code"
 }

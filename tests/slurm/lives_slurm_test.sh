@@ -8,7 +8,7 @@ source "$TRIREME_SOURCE/tests/slurm/on_cluster.sh"
 module() {
   echo "modules are being loaded"
   # shellcheck disable=SC2154  # of jobs/launch.sh
-  [[ ${SLURM_RESTART_COUNT:-0} != 0 ]] || until [[ $told == yes ]]; do sleep 0.2; done  # until the script has had the signal
+  [[ ${SLURM_RESTART_COUNT:-0} != 0 ]] || until [[ $signaled == yes ]]; do sleep 0.2; done  # until the script has had the signal
 }
 export -f module
 submit MODULES=any "SETTINGS=train.steps=6" cpu.sbatch
