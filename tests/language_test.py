@@ -45,6 +45,11 @@ PHRASES = {
     "nothing but": (r"\b(?:nothing but|all but|nothing is to be|nothing of)\b", "only, all except"),
     "beside": (r"\bbeside\b", "concurrently with, next to, in addition to, compared with"),
 }  # fmt: skip
+# Personified or old-fashioned names of tests, which are claims in plain words, too.
+TEST_NAME = re.compile(
+    r"\bTEST(?:_F|_P)?\(\w+, \w*(?:Says?|Said|Tells?|Told|Knows?|Wants?|Asks|Nobody|Somebody|Everybody|Whoever|OfItsOwn|OfTheirOwn"
+    r"|GivesUp|GoesOn|Beside|NothingBut)(?=[A-Z0-9]|\b)"
+)
 PATTERNS = {name: re.compile(pattern, re.IGNORECASE) for name, (pattern, _) in PHRASES.items()}
 LONG = {".md": 300}
 
@@ -64,6 +69,8 @@ def phrases(path: pathlib.Path, line: str) -> list[str]:
     """The phrases of a line, each as often as it occurs."""
     text = prose(path, line)
     found = [name for name, pattern in PATTERNS.items() for _ in pattern.finditer(text)]
+    if TEST_NAME.search(line):
+        found.append("name of a test")
     if len(line) > LONG.get(path.suffix, len(line)):
         found.append("line too long")
     return found
@@ -104,7 +111,8 @@ def too_many(allowed: dict[tuple[str, str], int], found: Found) -> list[str]:
         most = allowed.get((area, phrase), 0)
         if len(places) <= most:
             continue
-        better = PHRASES[phrase][1] if phrase in PHRASES else f"at most {LONG} characters"
+        other = {"name of a test": "a claim in plain words: ReportsX, RequiresX, ResumesFromX"}
+        better = PHRASES[phrase][1] if phrase in PHRASES else other.get(phrase, f"at most {LONG} characters")
         wrong.append(f"{area}: {phrase!r} occurs {len(places)} times, allowed are {most}; write: {better}")
         wrong += [f"  {place}" for place in places]
     return wrong
@@ -126,6 +134,8 @@ def test_rules() -> None:
     assert phrases(code, "/// Of course.") == []
     assert phrases(page, "It runs beside another, beside a third.") == ["beside", "beside"]
     assert phrases(page, "x" * 301) == ["line too long"]
+    assert phrases(code, "TEST(Mesh, SaysItsAxes) {") == ["name of a test"]
+    assert phrases(code, "TEST(Mesh, ReportsItsAxes) {") == phrases(code, "TEST(Mesh, KnowledgeOfAxes) {") == []
     key = ("sources", "beside")
     assert too_many({key: 1}, {key: ["a.cpp:1: beside"]}) == []
     assert len(too_many({key: 1}, {key: ["a.cpp:1: beside", "a.cpp:2: beside"]})) == 3
@@ -142,7 +152,7 @@ def main() -> int:
     if arguments and arguments != ["--update"]:
         chosen = {key: places for key, places in found.items() if key[1] == " ".join(arguments)}
         if not chosen:
-            print(f"no line has {' '.join(arguments)!r}; phrases: {', '.join([*PHRASES, 'line too long'])}")
+            print(f"no line has {' '.join(arguments)!r}; phrases: {', '.join([*PHRASES, 'name of a test', 'line too long'])}")
         for (area, _), places in sorted(chosen.items()):
             print(*places, f"{len(places)} in {area}", sep="\n")
         return 0
