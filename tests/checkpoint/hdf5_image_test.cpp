@@ -87,7 +87,7 @@ class MemoryLimit {
 };
 
 // HDF5 can neither write nor forget a file whose writes fail, and crashes at the end of a run. It must not know.
-TEST(Hdf5Image, SaysWhereMemoryEndedWhenItIsWrittenToTheDisk) {
+TEST(Hdf5Image, ReportsWhereMemoryEndedWhenItIsWrittenToTheDisk) {
 #ifdef __SANITIZE_ADDRESS__
   GTEST_SKIP() << "AddressSanitizer ends a program that has no more memory";
 #endif

@@ -195,7 +195,7 @@ TEST(Manifest, LeavesNoSliceOutThatARankNeeds) {
       << "the columns of two tensor ranks";
 }
 
-TEST(Manifest, SaysWhoseItIsWithoutBeingParsed) {
+TEST(Manifest, IdentifiesItsRunWithoutBeingParsed) {
   Manifest manifest;
   manifest.state.run_id = "0123456789abcdef";
   EXPECT_EQ(run_id_in(to_json(manifest, {})), "0123456789abcdef");
@@ -205,7 +205,7 @@ TEST(Manifest, SaysWhoseItIsWithoutBeingParsed) {
   EXPECT_EQ(run_id_in("{}"), "");
 }
 
-TEST(Manifest, SaysWhetherItEndsInSkippedStepsWithoutBeingParsed) {
+TEST(Manifest, ShowsAnEndInSkippedStepsWithoutBeingParsed) {
   Manifest manifest;
   manifest.state.run_file = R"("skipped_in_a_row":9)";
   EXPECT_EQ(skipped_in_a_row_in(to_json(manifest, {})), 0);

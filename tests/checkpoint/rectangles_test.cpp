@@ -82,7 +82,7 @@ TEST(Rectangles, CoverAMatrixOnceExactlyWhenEveryElementIsInOne) {
   EXPECT_LT(covered, 3900);
 }
 
-TEST(Rectangles, SayWhatIsMissingOrTwice) {
+TEST(Rectangles, ReportMissingAndRepeatedElements) {
   EXPECT_EQ(not_covered_once({}, 2, 3), "lacks 6 of its 6 elements");
   EXPECT_THAT(not_covered_once({{0, 0, 2, 3}, {1, 1, 1, 1}}, 2, 3), HasSubstr("overlap at element 4"));
 }

@@ -12,7 +12,7 @@
 namespace trireme::cli::plan_search_test {
 namespace {
 
-TEST(SearchOutput, ReplacesWhatASearchWroteAndNobodyEdited) {
+TEST(SearchOutput, ReplacesAnUneditedFileOfASearch) {
   const test::TemporaryDirectory root;
   const std::string path = root / "run-best.toml";
   check_search_output(path);

@@ -71,7 +71,7 @@ TEST_F(SharedWindows, AreFilledByAllRanksAndReadBeforeTheNextGather) {
   collectives->barrier();
 }
 
-TEST_F(SharedWindows, AreTheHomeOfPartsThatNobodyCopies) {
+TEST_F(SharedWindows, HoldPartsThatAreNotCopied) {
   const auto collectives = open();
   const std::int64_t elements = world_.size() * own_part;
   for (const DType type : {DType::fp32, DType::bf16}) {

@@ -28,7 +28,7 @@ TEST(Options, HaveUniqueNamesAndAMeaning) {
   EXPECT_EQ(section_names().size(), 18U);
 }
 
-TEST(ExplainOptions, ShowsEveryKeyOnALineOfItsOwn) {
+TEST(ExplainOptions, ShowsEveryKeyOnASeparateLine) {
   const std::string text = "\n" + explain_options(100, "");
   EXPECT_GT(options().size(), 100U);
   for (const Option& option : options()) EXPECT_THAT(text, HasSubstr("\n" + option.name() + " "));
@@ -45,7 +45,7 @@ TEST(ExplainOptions, WrapsLinesAndTakesASection) {
   }
 }
 
-TEST(OptionsReference, IsWhatTheDocumentationSays) {
+TEST(OptionsReference, EqualsTheDocumentation) {
   const std::string path = TRIREME_SOURCE_DIR "/docs/run-file.md";
   if (std::getenv("TRIREME_UPDATE_GOLDENS") != nullptr) std::ofstream(path) << options_reference();
   std::ifstream file(path);

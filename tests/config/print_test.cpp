@@ -223,7 +223,7 @@ TEST(Differences, AreTheOptionsWhoseValuesDiffer) {
   EXPECT_EQ(differences(RunConfig{}, everything_set()).size(), options().size() - 1) << "all except optimizer.name";
 }
 
-TEST(PrintRunFile, SaysWhatEachKeyMeans) {
+TEST(PrintRunFile, ExplainsEachKey) {
   EXPECT_THAT(print_run_file(with({})), HasSubstr("# AdamW (Loshchilov and Hutter 2019)"));
 }
 

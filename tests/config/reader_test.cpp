@@ -58,7 +58,7 @@ TEST(RunFileMistakes, AreCountedAfterTheFirstFifty) {
   EXPECT_LT(report.size(), 20'000U);
 }
 
-TEST(RunFileMistakes, OfWrongTypesSayWhatWasFound) {
+TEST(RunFileMistakes, OfWrongTypesReportTheValueFound) {
   EXPECT_THAT(mistakes_with({"model.layers=true"}), HasSubstr("found true, expected an integer, from 1 to 65536"));
   EXPECT_THAT(mistakes_with({"model.layers=2.0"}), HasSubstr("found 2.0, expected an integer"));
   EXPECT_THAT(mistakes_with({"optimizer.lr=inf"}), HasSubstr("found inf, expected a finite number"));
@@ -72,7 +72,7 @@ TEST(RunFileMistakes, OfWrongTypesSayWhatWasFound) {
   EXPECT_THAT(mistakes_with({"run.name=a/b"}), HasSubstr("without /"));
 }
 
-TEST(Overrides, TakeThePlaceOfWhatTheFileSays) {
+TEST(Overrides, ReplaceValuesOfTheFile) {
   const std::string wrong = smallest_run + "[lr]\nschedule = 3\n";
   EXPECT_THAT(mistakes_of(wrong), HasSubstr("run.toml:19: lr.schedule: found 3"));
   EXPECT_EQ(parse(wrong, {"lr.schedule=linear"}).lr.schedule, LrSchedule::linear);

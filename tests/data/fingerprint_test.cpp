@@ -16,7 +16,7 @@ namespace {
 using config::TokenFormat;
 using test::TemporaryDirectory;
 
-TEST(Fingerprint, TellsContentsApartAndNotPaths) {
+TEST(Fingerprint, DependsOnContentsAndNotOnPaths) {
   const TemporaryDirectory dir;
   const auto fingerprint = [&](const std::string& name, const std::vector<std::int32_t>& tokens) {
     test::write_tokens(dir / name, tokens);

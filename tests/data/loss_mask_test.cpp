@@ -69,7 +69,7 @@ TEST(LossMask, CountsTheTokensOfResponsesAndTheirEnd) {
   EXPECT_EQ(mask_of(dir / "out.bin"), "0011111");
 }
 
-TEST(LossMask, GoesBesideMegatronAndValidation) {
+TEST(LossMask, IsWrittenForMegatronAndValidation) {
   const TemporaryDirectory dir;
   std::string lines;
   for (int i = 0; i < 40; ++i) lines += "{\"prompt\": \"ab\", \"response\": \"c\"}\n";
@@ -353,7 +353,7 @@ TEST(LossMask, ChangesTheFingerprint) {
 }
 
 /// Targets of all ranks of a run over a masked file of 6 samples and a plain one of 9, against their definition.
-TEST(LossMask, SaysWhichTargetsCountOnAnyRanks) {
+TEST(LossMask, SelectsCountedTargetsOnAnyRanks) {
   const TemporaryDirectory dir;
   config::Data data;
   data.seq_len = 4;

@@ -59,7 +59,7 @@ std::string tokenize_two(const TemporaryDirectory& dir, const std::string& outpu
   return tokenize_files(*tokenizer::make_tokenizer("bytes"), {dir / "in.jsonl"}, dir / output, options).tokens_path;
 }
 
-TEST(Sidecar, SaysWhatWasTokenizedAndHow) {
+TEST(Sidecar, RecordsSourcesAndOptions) {
   const TemporaryDirectory dir;
   for (const std::string output : {"web.bin", "pair.idx"}) {
     const std::string path = tokenize_two(dir, output, "b");

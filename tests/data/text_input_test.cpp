@@ -185,7 +185,7 @@ TEST_F(TextInput, RefusesWindowsThatTakeMoreMemoryThanZstdGives) {
   expect_parts(refusal(wide), {"a window above 128 MiB", "zstd -dc --long=31 FILE"});
 }
 
-TEST_F(TextInput, TakesJsonAsTextAndLeavesEmptyFilesOutWhereItIsTold) {
+TEST_F(TextInput, TakesJsonAsTextAndLeavesEmptyFilesOutOnRequest) {
   std::filesystem::create_directory(dir_ / "code");
   write_file(dir_ / "code/__init__.py", "");
   write_file(dir_ / "code/main.js", "x");

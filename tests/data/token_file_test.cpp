@@ -71,7 +71,7 @@ TEST(TokenFile, AutoTakesTheWidthFromTheVocabulary) {
   EXPECT_EQ(read_all(TokenFile(dir / "a", TokenFormat::automatic, 128256)), some_tokens);
 }
 
-TEST(TokenFile, AutoKnowsLlmcByItsMagic) {
+TEST(TokenFile, AutoRecognizesLlmcByItsMagic) {
   const TemporaryDirectory dir;
   write_file(dir / "gpt2.bin", llmc_bytes(20240520, 1, 7, stored<std::uint16_t>(some_tokens)));
   write_file(dir / "llama3.bin", llmc_bytes(20240801, 7, 7, stored<std::uint32_t>(some_tokens)));

@@ -122,7 +122,7 @@ TEST(TokenWriter, NamesADirectoryThatCannotBeMade) {
   test::expect_parts(test::error_of(ExitCode::write, [&] { TokenWriter(dir.path(), 100); }), {"name a file in it"});
 }
 
-TEST(TokenWriter, RefusesRawTokensBesideAnIndex) {
+TEST(TokenWriter, RefusesRawTokensNextToAnIndex) {
   const TemporaryDirectory dir;
   write(dir / "x.idx", 100, {{1, 2, 3}});
   test::expect_parts(test::error_of(ExitCode::data, [&] { TokenWriter(dir / "x.bin", 100); }),

@@ -217,7 +217,7 @@ TEST_F(Allocator, FollowsAStorageThatGrows) {
   EXPECT_EQ(charged(Category::activations), Bytes{5000});
 }
 
-TEST_F(Allocator, BeyondTheLimitSaysWhereMemoryWent) {
+TEST_F(Allocator, BeyondTheLimitReportsMemoryByCategory) {
   const ChargeTo optimizer(Category::optimizer);
   const at::Tensor held = bytes(3 << 20);
   set_limit(memory_use().reserved + Bytes{8 << 20});
@@ -235,7 +235,7 @@ TEST_F(Allocator, BeyondTheLimitSaysWhereMemoryWent) {
   }
 }
 
-TEST_F(Allocator, SaysOnAGpuWhatItsAllocatorHoldsAndTheBudget) {
+TEST_F(Allocator, ReportsOnAGpuTheAllocatorsBytesAndTheBudget) {
   const std::string message =
       no_gpu_memory_text({Category::workspace, Space::device}, Bytes{std::int64_t{2} << 30},
                          Bytes{std::int64_t{39} << 30}, Bytes{std::int64_t{38} << 30}, Bytes{std::int64_t{40} << 30});

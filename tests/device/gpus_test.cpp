@@ -9,7 +9,7 @@
 namespace trireme::device {
 namespace {
 
-TEST(PeakBf16Flops, IsWhatTheDataSheetSays) {
+TEST(PeakBf16Flops, EqualsTheDataSheet) {
   EXPECT_EQ(peak_bf16_flops("NVIDIA H200"), 989e12);
   EXPECT_EQ(peak_bf16_flops("NVIDIA H100 80GB HBM3"), 989e12);
   EXPECT_EQ(peak_bf16_flops("NVIDIA H100 PCIe"), 756e12);
@@ -30,7 +30,7 @@ TEST(FractionOf, NeverAllowsLessThanWasAskedFor) {
   EXPECT_EQ(fraction_of(Bytes{2 * all.value}, all), 1.0) << "what the GPU does not have bounds nothing";
 }
 
-TEST(ProbeGpus, SaysWhyThereIsNone) {
+TEST(ProbeGpus, ReportsWhyThereIsNone) {
   const GpuProbe probe = probe_gpus();
   EXPECT_EQ(probe.gpus.empty(), !probe.reason.empty());
   EXPECT_TRUE(built_for_gpus() || probe.gpus.empty());

@@ -215,7 +215,7 @@ TEST_P(DeviceLanesOf, MakeSegmentsWaitForAllThatTheirOpsNeed) {
   launch(needs, check, segments(schedule_, needs));
 }
 
-TEST_P(DeviceLanesOf, LetLanesRunBesideEachOtherWhereNothingIsNeeded) {
+TEST_P(DeviceLanesOf, LetLanesOverlapWithoutNeeds) {
   // Without needs nothing waits: then some collective is not ordered after the computation before it.
   bool beside = false;
   launch({}, [&](int op, std::int64_t step) {

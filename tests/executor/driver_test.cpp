@@ -75,7 +75,7 @@ std::map<Resource, std::uint64_t> values_after(const Schedule& schedule, const m
   return fake.values();
 }
 
-TEST(Driver, TellsMessagesOfPipelineRanksFromOtherWaiting) {
+TEST(Driver, SeparatesMessagesOfPipelineRanksFromOtherWaiting) {
   const schedule::testing::Lists lists =
       schedule::testing::lists_of(schedule::testing::pipeline(config::PipelineKind::one_f_one_b, 2, 2));
   const Schedule& list = lists.lists[1];
@@ -168,7 +168,7 @@ TEST(Driver, LetsLanesRunAheadIntoTheNextStepUnlessItIsTheLast) {
   }
 }
 
-TEST(Driver, HandsOverTogetherWhatTheRunnerAsksFor) {
+TEST(Driver, HandsOverTheOpsThatTheRunnerRequests) {
   const model::Model model = small(false);
   const Schedule schedule = schedule::build_step(model, 1, {});
   std::vector<int> pair;  // the first two ops of the compute lane
@@ -188,7 +188,7 @@ TEST(Driver, HandsOverTogetherWhatTheRunnerAsksFor) {
   EXPECT_EQ(fake.ran().size(), schedule.ops.size());
 }
 
-TEST(Driver, TellsOfWhatARunnerThrowsOnAnyLane) {
+TEST(Driver, ReportsExceptionsOfARunnerOnAnyLane) {
   const model::Model model = small(false);
   const Schedule schedule = schedule::build_step(model, 1, {});
   const int last = static_cast<int>(schedule.ops.size()) - 1;

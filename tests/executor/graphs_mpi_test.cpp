@@ -95,7 +95,7 @@ TEST_P(StepsAsGraphs, ComputeTheSame) {
   EXPECT_EQ(graphs->launches, (steps - 1) * static_cast<int>(graphs->works.size())) << "all steps but the first";
 }
 
-TEST_P(StepsAsGraphs, AreToldOpByOpAndTimedAsOne) {
+TEST_P(StepsAsGraphs, AreReportedOpByOpAndTimedAsOne) {
   const auto graphs = std::make_shared<HostGraphs>();
   std::mutex mutex;
   std::map<std::int64_t, std::vector<int>> told;  // ops of the compute lane by step

@@ -20,7 +20,7 @@ comm::Collectives collectives(const std::string& name) {
   return {std::make_unique<comm::RecordingTransport>(0, 2), "shard", name, {}};
 }
 
-TEST(Links, AreToldApartByGroupLaneAndMemory) {
+TEST(Links, DifferByGroupLaneAndMemory) {
   comm::Collectives gather = collectives("gather"), reduce = collectives("reduce"), replicas = collectives("replicas"),
                     on_host = collectives("on the host");
   Links links;

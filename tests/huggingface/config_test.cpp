@@ -38,7 +38,7 @@ void expect_refusal(const std::string& more, const std::vector<std::string>& par
   expect_parts(message_of<CheckpointError>([&] { (void)parsed(more); }), parts);
 }
 
-TEST(HfConfig, BothDialectsSayTheSame) {
+TEST(HfConfig, BothDialectsAreEqual) {
   for (const std::string_view text : {transformers_4, transformers_5}) {
     const HfConfig config = parse_hf_config(text, "config.json");
     EXPECT_EQ(config.model.vocab_size, 128256);

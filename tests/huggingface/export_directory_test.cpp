@@ -60,7 +60,7 @@ TEST(ExportDirectory, ComesBackAfterAKillWhereTheTwoCannotBeExchanged) {
   EXPECT_EQ(root.names(), std::vector<std::string>{"export"});
 }
 
-TEST(ExportDirectory, IsNotReplacedWhereNobodyKnowsWhatItHolds) {
+TEST(ExportDirectory, IsNotReplacedWithUnknownContents) {
   const TemporaryDirectory root;
   put_file(root / "mine/notes.txt", "of a user");
   rlimit files{};

@@ -201,7 +201,7 @@ TEST(Multimodal, TensorsOfNeitherPartAreRefused) {
                {"q_norm"});
 }
 
-TEST(Multimodal, WhereNoTableTiesTheFilesSayWhetherThereIsAHead) {
+TEST(Multimodal, WhereNoTableTiesTheFilesDecideWhetherThereIsAHead) {
   const TemporaryDirectory root;
   const auto tied = [&](bool in_files, const std::string& outer) {
     put_llava(root / "mm", in_files, old_name, {}, outer);

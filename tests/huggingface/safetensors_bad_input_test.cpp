@@ -34,7 +34,7 @@ TEST(SafetensorsHeader, RefusesALengthBeyondTheFileOrTheLimit) {
   expect_parts(open_message(bytes_of(std::vector<std::uint64_t>{~0ULL}) + "{}"), {"18446744073709551615"});
 }
 
-TEST(SafetensorsHeader, KnowsAGitLfsPointer) {
+TEST(SafetensorsHeader, RecognizesAGitLfsPointer) {
   expect_parts(open_message("version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n"),
                {"git lfs pull"});
 }
@@ -109,7 +109,7 @@ TEST(SafetensorsHeader, ShowsStrangeNamesWithoutHarm) {
   EXPECT_LT(message.size(), 500U);
 }
 
-TEST(SafetensorsFile, SaysWhatIsWrongWithThePath) {
+TEST(SafetensorsFile, ReportsWhatIsWrongWithThePath) {
   expect_parts(message_of<CheckpointError>([] { (void)SafetensorsFile::open("/nonexistent/x"); }),
                {"/nonexistent/x", "No such file"});
   const TemporaryDirectory directory;

@@ -157,7 +157,7 @@ TEST(SafetensorsWriter, TreatsWrongDeclarationsAsBugs) {
   EXPECT_THROW(writer.append(std::vector<float>(7)), BugError);
 }
 
-TEST(SafetensorsWriter, SaysWhyItCannotCreateAFile) {
+TEST(SafetensorsWriter, ReportsWhyItCannotCreateAFile) {
   expect_parts(message_of<WriteError>([] { SafetensorsWriter("/nonexistent/directory/model", {}); }),
                {"/nonexistent/directory/model.partial", "No such file"});
 }

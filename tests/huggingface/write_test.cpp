@@ -111,7 +111,7 @@ TEST(WriteHuggingface, WritesNoSpecialTokensWhereThereAreNone) {
 }
 
 /// Keys of a downloaded model are in its export, with the ends of a text that training adds.
-TEST(WriteHuggingface, RepeatsWhatTheGivenFilesSayOfGeneration) {
+TEST(WriteHuggingface, RepeatsGenerationKeysOfTheGivenFiles) {
   const TemporaryDirectory root;
   const auto given = [&](const std::string& config, const std::string& generation) {
     std::filesystem::remove_all(root / "given");

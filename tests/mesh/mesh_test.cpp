@@ -142,7 +142,7 @@ TEST(Mesh, PutsPipelineRanksFarthestApartAndContextBetweenShardAndTensor) {
   EXPECT_EQ(mesh.dp_size(), 6);
 }
 
-TEST(Mesh, TellsHowFarNeighboursAreApart) {
+TEST(Mesh, ReportsTheDistanceOfNeighbours) {
   const Mesh mesh{.pipeline = 2, .replicate = 3, .shard = 5, .context = 7, .tensor = 11};
   EXPECT_EQ(mesh.stride(Axis::tensor), 1);
   EXPECT_EQ(mesh.stride(Axis::context), 11);
@@ -184,7 +184,7 @@ TEST(Mesh, ShowsAnAxisThatMostRunsDoNotHaveWhereItIsLarger) {
   EXPECT_EQ((Mesh{.pipeline = 4, .shard = 8}.text()), "4x1x8x1 (pipeline x replicate x shard x tensor)");
 }
 
-TEST(Mesh, SaysItsAxes) {
+TEST(Mesh, PrintsItsAxes) {
   EXPECT_EQ((Mesh{.replicate = 2, .shard = 4, .tensor = 1}.text()), "2x4x1 (replicate x shard x tensor)");
   EXPECT_EQ(to_text(Axis::shard), "shard");
 }

@@ -179,7 +179,7 @@ TEST(Architectures, RefuseWhatTheirClassCannotExpress) {
   EXPECT_NE(message_of(config).find("model.sliding_window = 3 has no effect"), std::string::npos);
 }
 
-TEST(Architectures, Exaone4sLayersWithoutRopeStandBesideAWindow) {
+TEST(Architectures, Exaone4sLayersWithoutRopeAlternateWithAWindow) {
   config::Model config = small(architecture("exaone4"));
   config.layers = 2;
   config.sliding_window = 3;
@@ -229,7 +229,7 @@ TEST(Architectures, TurnAWholeNumberOfPairs) {
             std::string::npos);
 }
 
-TEST(Architectures, WithoutAnHeadDimOfTheirOwnRefuseOne) {
+TEST(Architectures, WithoutAHeadDimRefuseOne) {
   config::Model config = small(architecture("stablelm"));
   config.head_dim = 8;
   EXPECT_NE(message_of(config).find("model.head_dim = 8"), std::string::npos);

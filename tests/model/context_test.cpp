@@ -107,7 +107,7 @@ TEST(DividedSequences, AttentionByHeadsStandsBetweenTwoExchanges) {
   EXPECT_EQ(exchanged_width(shared, Block{1}, trireme::Stage{3}), 8 / 2 * 6);
 }
 
-TEST(DividedSequences, ByHeadsAreRefusedWhereHeadsDoNotDivideAndToldWhatDoes) {
+TEST(DividedSequences, ByHeadsAreRefusedWithValidValuesWhereHeadsDoNotDivide) {
   const auto refused = [](config::Model config, int tensor, int context) -> std::string {
     try {
       (void)build(config, {.ranks = tensor, .context = {.ranks = context, .method = heads}});

@@ -43,7 +43,7 @@ std::string refusal(const config::Model& config, int ranks) {
   return "";
 }
 
-TEST(DivideExperts, PutsThemIntoBlocksOfTheirOwnBehindTheirLayers) {
+TEST(DivideExperts, PutsThemIntoSeparateBlocksBehindTheirLayers) {
   const Model whole = build(mixture());
   const Model model = build(mixture(), TensorPart{.experts = {.rank = 1, .ranks = 3}});
   std::vector<std::string> names;
@@ -90,7 +90,7 @@ TEST(DivideExperts, OrdersParametersByThePartsThatRanksHave) {
   }
 }
 
-TEST(DivideExperts, PutsThemIntoBlocksOfTheirOwnBesideTensorRanks) {
+TEST(DivideExperts, PutsThemIntoSeparateBlocksWithTensorRanks) {
   const Model whole = build(mixture());
   for (const int ranks : {1, 2}) {
     const Model model =

@@ -25,7 +25,7 @@ void expect_mistakes(const config::Model& config, const std::vector<std::string>
     EXPECT_NE(message.find(part), std::string::npos) << "'" << part << "' in: " << message;
 }
 
-TEST(Build, KnowsLlama) { EXPECT_EQ(build(small()).architecture, "llama"); }
+TEST(Build, BuildsLlama) { EXPECT_EQ(build(small()).architecture, "llama"); }
 
 TEST(Build, ListsTheArchitecturesThereAre) {
   config::Model config = small();

@@ -26,7 +26,7 @@ template <class Exception>
 
 testing::ExitedWithCode with(ExitCode code) { return testing::ExitedWithCode(static_cast<int>(code)); }
 
-TEST(AbortDeathTest, TellsTheEnvironmentsFailuresFromBugs) {
+TEST(AbortDeathTest, SeparatesTheEnvironmentsFailuresFromBugs) {
   EXPECT_EXIT(ends_with(std::bad_alloc()), with(ExitCode::environment), "Out of host memory: the system gave no more");
   for (const std::string said : {"could not execute a primitive", "could not create a memory object"})
     EXPECT_EXIT(ends_with(std::runtime_error(said)), with(ExitCode::environment), "Out of host memory: oneDNN " + said);

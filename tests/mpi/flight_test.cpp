@@ -30,7 +30,7 @@ TEST(FlightRecorder, KeepsTheLastOperationsOfEachLaneWithTheirNumbers) {
   EXPECT_TRUE(kept.back().finished.has_value());
 }
 
-TEST(FlightRecorder, KnowsWhatIsInFlightOnEachLane) {
+TEST(FlightRecorder, RecordsOperationsInFlightOnEachLane) {
   FlightRecorder recorder;
   FlightLane& gather = recorder.add_lane("shard/gather");
   FlightLane& reduce = recorder.add_lane("shard/reduce");

@@ -168,7 +168,7 @@ TEST(AdamW, NeitherReadsNorWritesGaps) {
   EXPECT_TRUE(std::isfinite(sum_of_squares(state.master)));
 }
 
-TEST(AdamW, DecaysOnlyWhereTheRangeSaysSo) {
+TEST(AdamW, DecaysOnlyRangesWithDecay) {
   const Floats gradient(size);
   State state;
   const Floats before = state.master;

@@ -49,14 +49,14 @@ std::pair<Bytes, Bytes> needs(const config::RunConfig& config, int ranks) {
   return {advice.memory.total(), advice.memory.activations};
 }
 
-TEST(Advise, KnowsWhereAutoComputes) {
+TEST(Advise, ResolvesTheDeviceOfAuto) {
   const config::RunConfig config = run({});
   EXPECT_EQ(advise(computing_on(config, false), 4).memory.workspace, Bytes{0});
   EXPECT_GT(advise(computing_on(config, true), 4).memory.workspace, Bytes{0}) << "the head's logits";
   EXPECT_EQ(advise(computing_on(run({"device.type=cpu"}), true), 4).memory.workspace, Bytes{0}) << "asked for";
 }
 
-TEST(Advise, SaysWhatEachRemedySavesAsARunWithItWould) {
+TEST(Advise, PredictsSavingsOfEachRemedyAsInARun) {
   const config::RunConfig config = run({"sync.policy=deferred", "sync.reshard_after_forward=false"});
   const Bytes total = needs(config, 4).first;
   const Advice advice = advise(config, 4);
@@ -72,7 +72,7 @@ TEST(Advise, SaysWhatEachRemedySavesAsARunWithItWould) {
   }
 }
 
-TEST(Advise, ToldTheCostOfRecomputeIsAForwardOfTheLayers) {
+TEST(Advise, CountsRecomputeAsAForwardOfTheLayers) {
   const Advice advice = advise(run({}), 4);
   const Remedy* recompute = find(advice, "memory.recompute = \"block\"");
   ASSERT_NE(recompute, nullptr);
@@ -89,7 +89,7 @@ TEST(Advise, TakesImmediateGradientsForMoreTraffic) {
   EXPECT_EQ(immediate->more_flops, 0);
 }
 
-TEST(Advise, SaysWhatOffloadCopiesBetweenDeviceAndHost) {
+TEST(Advise, ReportsCopiesOfOffload) {
   const Advice advice = advise(run({}), 4);
   for (const char* line : {"memory.activation_offload = true", "memory.offload = \"optimizer\""}) {
     const Remedy* remedy = find(advice, line);
@@ -124,7 +124,7 @@ TEST(Advise, OffersExpertRanksToModelsWithExperts) {
   EXPECT_EQ(find(advise(run({}), 8), "mesh.expert = 2"), nullptr);
 }
 
-TEST(Advise, TellsWhatFillsTheMemory) {
+TEST(Advise, ReportsTheLargestCategories) {
   EXPECT_THAT(to_text(advise(run({"data.seq_len=512"}), 4)), HasSubstr("Activations are "));
   EXPECT_THAT(to_text(advise(run({"data.seq_len=8", "batch.micro=1"}), 1)),
               HasSubstr("wider sharding and offload help"));
@@ -172,7 +172,7 @@ TEST(Advice, ReportsTheContextMethodThatSendsLess) {
   ASSERT_NE(find(few_keys, "context.method = \"gather\""), nullptr) << "attention's output is kept once only";
 }
 
-TEST(Advice, KnowsWhatAPipelineSaves) {
+TEST(Advice, CountsSavingsOfAPipeline) {
   const config::RunConfig config = run({"sync.policy=deferred", "sync.reshard_after_forward=false"});
   const Advice advice = advise(config, 4);
   const Remedy* const remedy = find(advice, "mesh.pipeline = 2");

@@ -41,7 +41,7 @@ TEST_F(ChooseSync, TakesLeastTrafficWhereMemoryIsPlenty) {
 }
 
 /// Walks the budget down: every candidate has a budget at which it is the one, and traffic only grows on the way.
-TEST_F(ChooseSync, GivesUpMemoryStepByStep) {
+TEST_F(ChooseSync, FreesMemoryStepByStep) {
   std::vector<std::pair<SyncPolicy, std::int64_t>> seen;
   for (std::int64_t budget = 200 << 20; budget > 0; budget -= 1 << 21) {
     std::pair<SyncPolicy, std::int64_t> taken;
@@ -57,7 +57,7 @@ TEST_F(ChooseSync, GivesUpMemoryStepByStep) {
   EXPECT_EQ(seen.back(), std::pair(SyncPolicy::immediate, std::int64_t{0}));
 }
 
-TEST_F(ChooseSync, SaysWhatItTriedAndWhy) {
+TEST_F(ChooseSync, ReportsCandidatesAndReasons) {
   EXPECT_THAT(under(1LL << 40).reason, HasSubstr("taken: the fastest that fits"));
   try {
     (void)under(1000);

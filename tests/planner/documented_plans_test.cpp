@@ -91,7 +91,7 @@ Row planned(Row row, const Machine& machine) {
   return row;
 }
 
-TEST(DocumentedPlans, AreWhatThePlannerSays) {
+TEST(DocumentedPlans, EqualThePlan) {
   std::string text = text_of_document();
   const std::vector<Row> rows = rows_of(text);
   ASSERT_GT(rows.size(), 15U);

@@ -71,7 +71,7 @@ bool alike(const std::string& a, const std::string& b) {
   });
 }
 
-TEST(Inputs, OfDenseModelsSayWhatThePlannerPredicts) {
+TEST(Inputs, OfDenseModelsShowThePrediction) {
   for (const std::string name :
        {"gpt2-124m.toml", "llama3-1b.toml", "llama3-8b.toml", "llama3-70b.toml", "llama3-405b.toml", "qwen3-8b.toml"}) {
     const Stated stated(name);

@@ -96,7 +96,7 @@ TEST(Draw, MarksPointsBeyondTheAxisAndSkippedSteps) {
   EXPECT_THAT(svg, HasSubstr("M78.0 226.0L203.6 40.0M329.2 40.0L454.8 40.0")) << "interrupted between the two";
 }
 
-TEST(Legend, GoesOnInTheNextRowAndLeavesOutLinesWithoutAName) {
+TEST(Legend, ContinuesInTheNextRowAndLeavesOutLinesWithoutAName) {
   const std::vector<std::pair<std::string, int>> names(30, {"a verb of a step", 1});
   const Legend rows = legend(names, 100, 700);
   EXPECT_EQ(rows.bottom, 27 + 13 * 7) << "four in a row";

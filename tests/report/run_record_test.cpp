@@ -59,7 +59,7 @@ TEST(ReadMetrics, KeepsEveryFiniteNumberByItsKey) {
   EXPECT_EQ(run.calls.at("shard").at("all_gather"), 8);
 }
 
-TEST(ReadMetrics, TellsStepsWithoutTargetsFromThoseThatAreNotFinite) {
+TEST(ReadMetrics, SeparatesStepsWithoutTargetsFromNonFiniteOnes) {
   RunRecord run;
   read_metrics(run,
                R"({"step":1,"loss":null,"target_tokens":0,"skipped":true})"

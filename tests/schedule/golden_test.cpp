@@ -91,7 +91,7 @@ std::string read(const std::string& path) {
 
 class GoldenSchedule : public ::testing::TestWithParam<Golden> {};
 
-TEST_P(GoldenSchedule, IsWhatTheTextSays) {
+TEST_P(GoldenSchedule, EqualsTheText) {
   const Golden& golden = GetParam();
   const model::Model model = testing::llama(golden.layers, golden.tied);
   const Schedule built = build_step(model, golden.microbatches, golden.policy);

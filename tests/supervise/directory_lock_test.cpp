@@ -208,7 +208,7 @@ TEST_F(Lock, IsARegularFile) {
   }
 }
 
-TEST_F(Lock, InADirectoryThatIsNotThereSaysSo) {
+TEST_F(Lock, ReportsAMissingDirectory) {
   EXPECT_THROW(DirectoryLock("/proc/no-such-directory", "run.output"), WriteError);
 }
 

@@ -139,7 +139,7 @@ TEST(StopSignals, LeaveNothingBehind) {
   std::signal(SIGUSR1, before);
 }
 
-TEST(StopSignals, AnInterruptRunsOnAStackOfItsOwn) {
+TEST(StopSignals, AnInterruptRunsOnASeparateStack) {
   const StopSignals signals;
   stack_t stack{};
   sigaltstack(nullptr, &stack);

@@ -58,7 +58,7 @@ TEST(TokenizerFiles, AreFoundInDirectoriesOfOthers) {
   EXPECT_EQ(spec_in_directory(path), "spm:" + path + "/tokenizer.model");
 }
 
-TEST(TokenizerFiles, OfATokenizerJsonAreItAndWhatLiesBeside) {
+TEST(TokenizerFiles, OfATokenizerJsonAreItAndFilesOfItsFolder) {
   const data::test::TemporaryDirectory dir;
   const std::string tokenizer = R"({"model": {"type": "BPE", "vocab": {"</s>": 0}, "merges": []}})";
   const std::string path =

@@ -198,7 +198,7 @@ TEST_F(HuggingFaceTokenizer, RefusesWhatItDoesNotSupportByItsKey) {
   expect_parts(refusal({{"a", 1}}), {"no \"model\""});
 }
 
-TEST_F(HuggingFaceTokenizer, TakesTheEndOfADocumentFromTheFilesBesideIt) {
+TEST_F(HuggingFaceTokenizer, TakesTheEndOfADocumentFromFilesOfItsFolder) {
   const std::string configuration = dir_ / "tokenizer_config.json";
   write_file(configuration, R"({"eos_token": {"content": "hel"}})");
   EXPECT_EQ(open(byte_level())->document_end(), 257);
@@ -224,7 +224,7 @@ json few_letters(const json& added = json::array()) {
             {"merges", json::array()}}}};
 }
 
-TEST_F(HuggingFaceTokenizer, TakesAddedTokensOfTheFilesBesideIt) {
+TEST_F(HuggingFaceTokenizer, TakesAddedTokensFromFilesOfItsFolder) {
   const auto ids = [&](const std::string& text, json config, const json& map = nullptr, const json& added = nullptr) {
     config["eos_token"] = "</s>";
     write_file(dir_ / "tokenizer_config.json", config.dump());

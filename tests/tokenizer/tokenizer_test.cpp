@@ -31,7 +31,7 @@ TEST(ByteTokenizer, ShowsNothingForTheEndAndAMarkForUnknownIds) {
 }
 
 /// As transformers 5.24, compared by hand with folders of these files.
-TEST_F(SentencePieceTokenizer, BeginsDocumentsAsTheConfigurationBesideItHasIt) {
+TEST_F(SentencePieceTokenizer, BeginsDocumentsByTheConfigurationOfItsFolder) {
   const TemporaryDirectory dir;
   const std::string spec = "spm:" + data::test::train_llama_like(dir);
   EXPECT_EQ(make_tokenizer(spec)->document_begin(), Ids{});
@@ -61,7 +61,7 @@ TEST_F(SentencePieceTokenizer, BeginsDocumentsAsTheConfigurationBesideItHasIt) {
                            {"add the token \"<|user|>\"", "hf:"});
 }
 
-TEST(MakeTokenizer, NamesWhatItDoesNotKnow) {
+TEST(MakeTokenizer, ReportsAnUnknownTokenizer) {
   const auto message = [](const std::string& spec) {
     return data::test::error_of(ExitCode::usage, [&] { (void)make_tokenizer(spec); });
   };

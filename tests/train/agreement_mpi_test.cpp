@@ -85,7 +85,7 @@ class CacheDirectory {
   std::optional<std::string> before_;
 };
 
-TEST(MeasuredGemm, IsKeptBesideTheFilesOfOtherJobs) {
+TEST(MeasuredGemm, IsKeptWithTheFilesOfOtherJobs) {
   const mpi::Communicator world = mpi::Communicator::from(MPI_COMM_WORLD);
   const test::SharedDirectory directory(world);
   const CacheDirectory cache(directory.path());

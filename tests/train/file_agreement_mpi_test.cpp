@@ -187,7 +187,7 @@ TEST_F(FileAgreement, ComparesTheWeightsThatEveryRankReads) {
               AllOf(HasSubstr("4 [rank"), HasSubstr("weights/model.safetensors lies here, but not on rank 0")));
 }
 
-TEST_F(FileAgreement, SaysWhenRankZeroCannotReadOrIsTheOddOne) {
+TEST_F(FileAgreement, ReportsThatRankZeroCannotReadOrDiffers) {
   EXPECT_THAT(with([] { fs::remove("large.bin"); }, 0), HasSubstr("3 token file large.bin does not exist"));
   const std::string odd = with([] { write("train.bin", tokens(9000, 5)); }, 0);
   EXPECT_THAT(odd, HasSubstr("3 [rank 1"));

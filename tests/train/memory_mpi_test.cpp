@@ -143,7 +143,7 @@ TEST_F(Memory, UnshardedGradientsPeakAtAllOfThemWhenDeferredElseAtTwoLayers) {
   }
 }
 
-TEST_F(Memory, RingsAreAsLargeAsTheScheduleSays) {
+TEST_F(Memory, RingsHaveTheSizeOfTheSchedule) {
   for (const config::Sync& sync : {config::Sync{}, config::Sync{.prefetch_bytes = Bytes{std::int64_t{1} << 40}},
                                    config::Sync{.policy = deferred, .prefetch_bytes = Bytes{100'000}}}) {
     const Use found = use(run(sync));
@@ -186,7 +186,7 @@ TEST_F(Memory, ActivationsPeakAtWhatTheStagesOfOneMicrobatchSave) {
     EXPECT_EQ(found_.host[Category::optimizer], planned_.host.optimizer);                   \
   } while (false)
 
-TEST_F(Memory, ActivationsAreWhatThePlannerSaysWhateverIsComputedAgain) {
+TEST_F(Memory, ActivationsAreAsPlannedInEveryRecomputeMode) {
   for (const DType compute : {DType::fp32, DType::bf16})
     for (const auto mode : {config::Recompute::none, config::Recompute::selective, config::Recompute::block})
       for (const std::int64_t every : {1, 2})
@@ -231,7 +231,7 @@ TEST_F(Memory, OffloadingTheOptimizerLeavesNoneOfItOnTheDevice) {
 }
 
 /// Copies between device and host, from the second step on: at the first one, data are already on the device.
-TEST_F(Memory, CopiesBetweenDeviceAndHostAreWhatThePlannerSays) {
+TEST_F(Memory, CopiesBetweenDeviceAndHostAreAsPlanned) {
   for (const DType compute : {DType::fp32, DType::bf16})
     for (const auto what : {config::Offload::optimizer, config::Offload::parameters})
       for (const auto sync : {immediate, deferred}) {

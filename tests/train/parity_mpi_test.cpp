@@ -189,7 +189,7 @@ TEST_P(Parity, FollowsThePlainProgram) {
 
 INSTANTIATE_TEST_SUITE_P(, Parity, testing::ValuesIn(cases()), [](const auto& info) { return info.param.name; });
 
-TEST_F(Parity, JobsOfDifferentPoliciesRunBesideEachOther) {
+TEST_F(Parity, JobsOfDifferentPoliciesRunConcurrently) {
   if (world_->size() == 1) GTEST_SKIP() << "needs two ranks";
   const bool alone = world_->rank() == 0;
   const Case mine = alone ? Case{.problem = Problem::tied, .transport = mpi}

@@ -53,7 +53,7 @@ class Resume : public testing::Test {
   const std::string& root_ = directory_.path();
 };
 
-TEST_F(Resume, StopsWhereTheNewestCannotBeReadAndGoesOnFromItLater) {
+TEST_F(Resume, StopsWhereTheNewestCannotBeReadAndResumesFromItLater) {
   config::RunConfig config = run("run", 2);
   train(config);
   config.train.steps = 3;

@@ -159,7 +159,7 @@ TEST_F(TensorCosts, ActivationsAreARanksPartOfTheWhole) {
   }
 }
 
-TEST_F(TensorCosts, WhatIsInHostMemoryIsWhatThePlannerSays) {
+TEST_F(TensorCosts, HostMemoryIsAsPlanned) {
   for (const bool sequence_parallel : {true, false})
     for (const auto recompute : {config::Recompute::selective, config::Recompute::block})
       for (const auto offload : {config::Offload::none, config::Offload::optimizer, config::Offload::parameters}) {

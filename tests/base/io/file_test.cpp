@@ -19,7 +19,7 @@ using test::TemporaryDirectory;
 
 namespace fs = std::filesystem;
 
-TEST(ReplaceText, LeavesNothingBesideTheFileAndNoOtherJobsFileTouched) {
+TEST(ReplaceText, LeavesNoTemporaryFileAndNoOtherJobsFileTouched) {
   const TemporaryDirectory root;
   huggingface::put_file(root / "run.toml.partial", "another job's");
   replace_text(root / "run.toml", "first");
@@ -85,7 +85,7 @@ TEST(ReadText, AllocatesNothingForHoles) {
             std::string::npos);
 }
 
-TEST(StatusOf, TellsNothingFromWhatCannotBeLookedAt) {
+TEST(StatusOf, SeparatesAbsentFromUnreadable) {
   const TemporaryDirectory root;
   huggingface::put_file(root / "file", "1234");
   EXPECT_EQ(status_of(root / "none").kind, PathKind::nothing);

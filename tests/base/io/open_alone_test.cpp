@@ -31,7 +31,7 @@ TEST_F(OpenAlone, LetsOneProcessAtATimeIn) {
   ::close(second);
 }
 
-TEST_F(OpenAlone, EndsWhereTheSystemDoesNotSayWhatThePathLeadsTo) {
+TEST_F(OpenAlone, EndsWhereThePathCannotBeExamined) {
   test::failing_looks = {.path = "file.partial", .error = EIO};
   EXPECT_EQ(open_alone(path_, O_WRONLY | O_CREAT), -1);
   EXPECT_EQ(errno, EIO);

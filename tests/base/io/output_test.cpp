@@ -144,7 +144,7 @@ TEST_F(Outputs, ReplaceNoInputByWhateverName) {
   check_output_is_no_input("report", "/dev/null", device);
 }
 
-TEST_F(Outputs, KnowTheFilesOfAModel) {
+TEST_F(Outputs, ListTheFilesOfAModel) {
   fs::create_directories(root_ / "model/shards");
   for (const char* name : {"config.json", "a.safetensors", "logits.bin", "COMMIT", "shards/dp-00000-tp-00.h5"})
     (void)put(std::string("model/") + name, "");

@@ -143,7 +143,7 @@ TEST(HfDirectory, NeverFollowsAnIndexOutOfItsDirectory) {
   huggingface::expect_parts(open_message(directory), {"weight_map"});
 }
 
-TEST(HfDirectory, SaysWhatADirectoryLacks) {
+TEST(HfDirectory, ReportsMissingFilesOfADirectory) {
   const TemporaryDirectory directory;
   EXPECT_FALSE(huggingface::is_huggingface(directory.path()));
   huggingface::expect_parts(open_message(directory), {"has no config.json"});
@@ -190,7 +190,7 @@ TEST(HfCheck, RefusesATypeThatIsNoWeight) {
   huggingface::expect_parts(check_message(false, tensors), {"model.embed_tokens.weight has dtype I16", "BF16"});
 }
 
-TEST(HfCheck, SaysWhatToDoWithoutAHead) {
+TEST(HfCheck, SuggestsARemedyWithoutAHead) {
   std::vector<huggingface::RawTensor> tensors = huggingface::tensors_of(huggingface::small_model(true));
   huggingface::expect_parts(check_message(false, tensors), {"lm_head.weight is missing", "tie_word_embeddings"});
 }

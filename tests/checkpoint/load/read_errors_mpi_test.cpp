@@ -80,7 +80,7 @@ TEST_F(ReadErrors, OfASaveThatIsInterruptedAreNone) {
   EXPECT_EQ(load_reports(20), "");
 }
 
-TEST_F(ReadErrors, AreNoDamageBesideSomeOnAnotherRank) {
+TEST_F(ReadErrors, AreNoDamageWithDamageOnAnotherRank) {
   if (world_.size() == 1) GTEST_SKIP() << "needs 2 ranks";
   if (world_.rank() == 0) flip_bit(path(10) + "/" + shard_path(0), 8 * 8192);
   MPI_Barrier(world_.handle());

@@ -92,7 +92,7 @@ TEST_F(Background, FailureOnOneRankIsEverybodysAndTheNextOneWorks) {
   expect_holds(20);
 }
 
-TEST_F(Background, WithoutMemoryOrAThreadOnOneRankNobodyBegins) {
+TEST_F(Background, WithoutMemoryOrAThreadOnOneRankNoRankBegins) {
   const std::int64_t before = device::memory_use()[device::Space::host].total.value;
   for (const std::string fault : {"ckpt.memory:nan:", "ckpt.thread:throw:"}) {
     BackgroundSave background(world_);

@@ -48,7 +48,7 @@ TEST_F(Groups, AnyMeshReadsWhatTheyWrote) {
     }
 }
 
-TEST_F(Groups, MakeTheSameFilesEachTimeAndBesideTheTraining) {
+TEST_F(Groups, MakeTheSameFilesEachTimeAndDuringTraining) {
   const std::int64_t all = world_.size();
   save_step(whole(), 10, options(all));
   MPI_Barrier(world_.handle());
@@ -90,7 +90,7 @@ TEST_F(Groups, FailTogetherWhereOneRankFails) {
   expect_loads(whole(), path_of(20), 20);
 }
 
-TEST_F(Groups, SayWhichFileIsTooLarge) {
+TEST_F(Groups, ReportTheFileThatIsTooLarge) {
   const std::int64_t all = world_.size();
   save_step(whole(), 10, options(all));
   std::signal(SIGXFSZ, SIG_IGN);

@@ -100,7 +100,7 @@ TEST_F(Saves, AChangedValueOfOnePipelineRankIsFound) {
   });
 }
 
-TEST_F(Saves, ARankIsToldOfWhatItReadsOnly) {
+TEST_F(Saves, ARankReceivesOnlyWhatItReads) {
   std::int64_t step = 10;
   for (const mesh::Mesh& mesh : {whole(), {.replicate = 1, .shard = 1, .tensor = world_.size()}}) {
     save_step(mesh, ++step, {.directory = directory_.path()});

@@ -114,14 +114,14 @@ TEST(RangesText, WritesCoresAsRanges) {
   EXPECT_EQ(ranges_text({}), "none");
 }
 
-TEST(CheckLibraries, WantExactlyOneOpenMpRuntime) {
+TEST(CheckLibraries, RequireExactlyOneOpenMpRuntime) {
   EXPECT_EQ(check_openmp({"/torch/libgomp.so.1"}).verdict, Verdict::ok);
   expect_trouble(check_openmp({"/torch/libgomp.so.1", "/usr/lib/libgomp.so.1"}), Verdict::error,
                  "/usr/lib/libgomp.so.1");
   expect_trouble(check_openmp({}), Verdict::warning, "no runtime");
 }
 
-TEST(CheckLibraries, SayWhatIsLoadedWhereThatIsSomethingElse) {
+TEST(CheckLibraries, ReportALoadedLibraryThatDiffers) {
   EXPECT_EQ(check_libtorch({"2.11.0", "2.11.0"}, "AVX512", 4).verdict, Verdict::ok);
   expect_trouble(check_libtorch({"2.11.0", "2.10.0"}, "AVX512", 4), Verdict::error,
                  "compiled with 2.11.0, loaded is 2.10.0");
@@ -134,7 +134,7 @@ TEST(CheckLibraries, SayWhatIsLoadedWhereThatIsSomethingElse) {
   EXPECT_EQ(check_hdf5({"1.10.8", "1.10.8"}, false).found, "1.10.8, serial");
 }
 
-TEST(CheckCpu, WantsWhatTheBuildIsFor) {
+TEST(CheckCpu, RequiresTheInstructionsOfTheBuild) {
   CpuInfo info{.name = "a CPU", .build_arch = "x86-64-v3", .avx2 = true, .avx512 = true};
   EXPECT_EQ(check_cpu(info).verdict, Verdict::ok);
   EXPECT_THAT(check_cpu(info).found, HasSubstr("AVX2, AVX-512; this build needs x86-64-v3"));
@@ -155,7 +155,7 @@ TEST(CheckGpus, ShowsEachOrWhyThereIsNone) {
   expect_trouble(about(check_gpus(two, 2), "GPU 1"), Verdict::warning, "7.0");
 }
 
-TEST(CheckSpeeds, SaysWhichPrecisionIsFaster) {
+TEST(CheckSpeeds, ReportsTheFasterPrecision) {
   EXPECT_EQ(worst(check_speeds({2e10, 1e11, 4e11}, 1)), Verdict::ok);
   EXPECT_THAT(about(check_speeds({2e10, 1e11, 4e11}, 1), "matrix products").found,
               HasSubstr("100 GFLOP/s in fp32, 400 in bf16 with 1 thread"));

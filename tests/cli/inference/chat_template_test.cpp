@@ -29,7 +29,7 @@ TEST(ReadChatTemplate, TakesAFixedSystemMessage) {
   EXPECT_EQ(read_chat_template("{{ '<|im_start|>system\\n' + messages[0]['content'] + '<|im_end|>\\n' }}").system, "");
 }
 
-TEST(ReadChatTemplate, KnowsDatesAndThoughts) {
+TEST(ReadChatTemplate, RecognizesDatesAndThoughts) {
   EXPECT_TRUE(read_chat_template("Cutting Knowledge Date: December 2023").writes_dates);
   EXPECT_TRUE(read_chat_template("{{ content.split('</think>')[-1] }}").drops_thoughts);
   EXPECT_FALSE(read_chat_template(with_system).drops_thoughts);

@@ -36,7 +36,7 @@ TEST(Launched, IsNothingForAProgramStartedAlone) {
       << "a batch script is no step of its job";
 }
 
-TEST(Launched, KnowsSrunAndMpirun) {
+TEST(Launched, RecognizesSrunAndMpirun) {
   const auto slurm = launched_with({{"SLURM_STEP_NUM_TASKS", "4"}, {"SLURM_PROCID", "3"}});
   ASSERT_TRUE(slurm.has_value());
   EXPECT_EQ(slurm->by, "srun");

@@ -31,7 +31,7 @@ TEST(InstallLog, GivesUtcTimeAndLevelOnRankZero) {
                                            time + "error e\n"));
 }
 
-TEST(InstallLog, NamesOtherRanksWhichTellNoInfos) {
+TEST(InstallLog, NamesOtherRanksWhichLogNoInfos) {
   const Logger third{.rank = 3, .host = "node7"};
   const std::string rank = "\\[rank 3 node7\\] ";
   EXPECT_THAT(logged(third, ""),
@@ -39,7 +39,7 @@ TEST(InstallLog, NamesOtherRanksWhichTellNoInfos) {
   EXPECT_EQ(logged(third, "debug").find(" d\n"), std::string::npos);
 }
 
-TEST(InstallLog, TellsAsMuchAsAskedFor) {
+TEST(InstallLog, LogsAtTheChosenLevel) {
   EXPECT_THAT(logged({}, "debug"), testing::HasSubstr("debug d\n"));
   EXPECT_THAT(logged({}, "error"), MatchesRegex(std::string(time) + "error e\n"));
 }

@@ -38,7 +38,7 @@ TEST(Fp8, ValuesAreThoseOfTheTable) {
   });
 }
 
-TEST(Fp8, EveryBf16NumberIsRoundedAsTheTableSays) {
+TEST(Fp8, EveryBf16NumberIsRoundedByTheTable) {
   at::Tensor all = at::zeros({2, 32768}, at::kBFloat16);
   auto* const data = static_cast<std::uint16_t*>(all.data_ptr());
   for (int i = 0; i < 65536; ++i) data[i] = static_cast<std::uint16_t>(i);

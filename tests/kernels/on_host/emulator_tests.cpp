@@ -13,7 +13,7 @@ namespace {
 
 constexpr unsigned threads = 96;
 
-TEST(Emulator, NobodyPassesABarrierBeforeAllAreThere) {
+TEST(Emulator, NoThreadPassesABarrierBeforeAllArrive) {
   std::array<int, 3> arrived{};
   int early = 0, runs = 0;
   run_grid(dim3(2, 2), dim3(threads), 0, [&] {
@@ -44,7 +44,7 @@ TEST(Emulator, ExchangesOneAfterTheOtherKeepTheirValues) {
   }
 }
 
-TEST(Emulator, ThreadsThatEndEarlyHoldNobody) {
+TEST(Emulator, ThreadsThatEndEarlyBlockNoOther) {
   int ended = 0;
   run_grid(dim3(3), dim3(threads), 0, [&] {
     if (threadIdx.x / 32 == 1) (void)__shfl_xor_sync(0xffffffffU, 1, 1);

@@ -181,7 +181,7 @@ TEST(Search, SharesLongSequencesAmongTheRanksOfANode) {
 }
 
 /// A model is built once for all candidates that share it.
-TEST(PlanCache, TellsLayersAndAxesApart) {
+TEST(PlanCache, SeparatesLayersAndAxes) {
   PlanCache cache;
   config::RunConfig config = testing::small_run();
   const auto of = [&](int ranks) { return cache.model(config, config::resolve(config, ranks)); };
@@ -195,7 +195,7 @@ TEST(PlanCache, TellsLayersAndAxesApart) {
   EXPECT_EQ(of(4)->compute_blocks.size(), whole->compute_blocks.size() + 1);
 }
 
-TEST(PlanCache, TellsStepsApart) {
+TEST(PlanCache, SeparatesSteps) {
   PlanCache cache;
   const config::RunConfig config = testing::small_run();
   const config::Resolved mesh = config::resolve(config, 4);
@@ -218,7 +218,7 @@ TEST(PlanCache, TellsStepsApart) {
   EXPECT_EQ(cache.needs(step, model)->size(), schedule::needs(*step, *model).size());
 }
 
-TEST(PlanCache, TellsPipelinesApart) {
+TEST(PlanCache, SeparatesPipelines) {
   PlanCache cache;
   config::RunConfig config = testing::small_run();
   config.model.layers = 8;
@@ -248,7 +248,7 @@ TEST(Search, HonoursTheRulesOfOtherKeys) {
   }
 }
 
-TEST(Search, SaysWhenNothingFits) {
+TEST(Search, ReportsThatNothingFits) {
   const SearchResult result = search(parsed_run({"memory.budget=1000"}), 8, load_machine("gh200"));
   EXPECT_TRUE(result.best.empty());
   EXPECT_THAT(to_text(result), HasSubstr("Nothing fits"));
@@ -297,7 +297,7 @@ TEST(Search, RulesOutWhatDoesNotFitTheHost) {
   for (const Found& found : nothing.best) EXPECT_EQ(found.host.bytes, Bytes{});
 }
 
-TEST(Search, TellsNoCandidateNothingFitsAndTheRunFileApart) {
+TEST(Search, SeparatesNoCandidateNothingFitsAndTheRunFile) {
   const Machine machine = load_machine("gh200");
   SearchResult result = search(parsed_run({"batch.global=4", "mesh.tensor=4", "mesh.replicate=2", "mesh.pipeline=4",
                                            "model.layers=4", "pipeline.schedule=gpipe"}),

@@ -67,7 +67,7 @@ TEST(Calibration, FindsLatencyAndBandwidthOfALink) {
   EXPECT_NEAR(found.bandwidth, 3e9, 1e4);
 }
 
-TEST(Calibration, TheSpreadStaysWithinWhatAFileMaySay) {
+TEST(Calibration, TheSpreadStaysWithinTheLimitsOfAFile) {
   const Spread wide = spread_of({0.5, 0.9, 0.95, 1, 1, 1, 1.1, 1.2, 1.5, 3});
   EXPECT_DOUBLE_EQ(wide.p10, 0.5);
   EXPECT_DOUBLE_EQ(wide.p90, 1.5);

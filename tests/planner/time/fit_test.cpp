@@ -79,7 +79,7 @@ TEST(HostMemoryOfNode, TakesTheNodeWhosePipelineRanksHoldMost) {
       }
 }
 
-TEST(FitOf, TellsDeviceAndHostApart) {
+TEST(FitOf, SeparatesDeviceAndHost) {
   const config::RunConfig config = testing::small_run();
   const auto fit = [&](std::int64_t device, std::int64_t host, Bytes node = {2 * tb}) {
     Memory memory = held(host);

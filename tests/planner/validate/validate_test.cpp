@@ -146,7 +146,7 @@ TEST(PublishedRow, FindsTheMachineByWholeWords) {
 }
 
 /// HSDP with an unstated number of replicas shards within a node; dp may count a replica's ranks only.
-TEST(PublishedRow, TellsReplicasFromShards) {
+TEST(PublishedRow, SeparatesReplicasFromShards) {
   const std::string hybrid = row("HSDP", 1000);
   const auto read = [&](const std::string& ranks, const std::string& dp) {
     std::string text = hybrid;

@@ -160,7 +160,7 @@ TEST(BuildStep, NamesTheFirstPassWhoseResultIsNotSound) {
   EXPECT_THAT(mistake(reshard, true), HasSubstr("the pass compute_order built an invalid schedule"));
 }
 
-TEST(BuildForward, GathersReadsAndGivesUpEachBlock) {
+TEST(BuildForward, GathersReadsAndFreesEachBlock) {
   const model::Model model = testing::llama(3);
   const Schedule s = build_forward(model, {});
   EXPECT_EQ(count(s, model, "backward"), 0);

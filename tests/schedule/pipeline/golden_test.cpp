@@ -16,7 +16,7 @@ namespace {
 
 class GoldenPipeline : public ::testing::TestWithParam<PipelineKind> {};
 
-TEST_P(GoldenPipeline, IsWhatTheTextsSay) {
+TEST_P(GoldenPipeline, EqualsTheTexts) {
   const PipelineKind kind = GetParam();
   const testing::Lists built = testing::lists_of(
       testing::pipeline(kind, 4, kind == PipelineKind::dualpipev ? 8 : 4),

@@ -124,7 +124,7 @@ TEST(ActionTable, HasExactlyTheBubbleOfTheFormula) {
   }
 }
 
-TEST(ActionTable, HoldsAsManyActivationsAsTheFormulaSays) {
+TEST(ActionTable, HoldsActivationsByTheFormula) {
   for (const Pipeline& p : pipelines(some_ranks, some_microbatches)) {
     const ActionTable table = action_table(p);
     for (int rank = 0; rank < p.ranks; ++rank) {

@@ -63,7 +63,7 @@ TEST_F(DeviceUpdates, MissEveryNeedBetweenThemAndTheForward) {
   missed.expect_all(kinds, world_);
 }
 
-TEST_F(DeviceUpdates, AreOverWhenSomebodyReadsMastersBetweenSteps) {
+TEST_F(DeviceUpdates, EndBeforeMastersAreReadBetweenSteps) {
   const auto masters = [&](bool rests) {
     Job job(run(2), world_, options_);
     job.store().fill(test::lively_values(test::values_seed));

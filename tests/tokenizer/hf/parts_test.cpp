@@ -49,7 +49,7 @@ TEST(PreTokenizer, PutsABlankInFrontOfTheTextOnly) {
       "a|b|");
 }
 
-TEST(NormalForm, LeavesWhatUnicodeNineDoesNotKnow) {
+TEST(NormalForm, LeavesCharactersNewerThanUnicodeNine) {
   EXPECT_EQ(normal_form("e\u0301 \u212b", NormalForm::nfc), "\u00e9 \u00c5");
   EXPECT_EQ(normal_form("\u00e9", NormalForm::nfd), "e\u0301");
   EXPECT_EQ(normal_form("\ufb01", NormalForm::nfkc), "fi");

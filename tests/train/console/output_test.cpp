@@ -77,7 +77,7 @@ TEST_F(OutputTest, WritesWhatItIsGiven) {
   EXPECT_THAT(logged_, IsEmpty());
 }
 
-TEST_F(OutputTest, PassesOverAClosedReaderAndSaysSoOnce) {
+TEST_F(OutputTest, SkipsAClosedReaderAndReportsItOnce) {
   Output output(writer());
   close_reader();
   for (int i = 0; i < 3; ++i) output.write("step\n");

@@ -57,7 +57,7 @@ TEST(PlainLine, IsKeysAndValues) {
   EXPECT_THAT(plain_line(skipped, 500, times), EndsWith(" skipped=true"));
 }
 
-TEST(ProgressLines, SayThatAStepWithoutTargetsHasNoLoss) {
+TEST(ProgressLines, ShowNoLossOfAStepWithoutTargets) {
   StepRow silent = row;
   silent.loss = std::numeric_limits<double>::quiet_NaN();
   silent.skipped = true;
@@ -75,7 +75,7 @@ TEST(PlainLine, HasTheLoadOfTheBusiestExpert) {
               HasSubstr("grad norm 0.821  expert load 2.25x  12.3k tokens/s"));
 }
 
-TEST(TerminalLine, SaysWhatAPersonWaitsFor) {
+TEST(TerminalLine, ShowsProgressOfSlowWork) {
   EXPECT_EQ(terminal_line(row, 500, times, 200, false),
             "step 120/500  loss 2.3100  grad norm 0.821  12.3k tokens/s  3 min 10 s left  [####----------------]");
 }
@@ -132,7 +132,7 @@ TEST(ProgressLine, RewritesItselfOnATerminal) {
   EXPECT_THAT(text, EndsWith("]\033[0m\n"));
 }
 
-TEST(ProgressLine, GivesAnEvaluationALineOfItsOwn) {
+TEST(ProgressLine, GivesAnEvaluationASeparateLine) {
   const EvalRow eval{.step = 120, .eval_loss = 2.5, .eval_tokens = 640, .eval_seconds = 0.25};
   const std::string line = "step=120 eval_loss=2.500000 eval_tokens=640 eval_seconds=0.250\n";
   EXPECT_EQ(shown(false, eval), line);

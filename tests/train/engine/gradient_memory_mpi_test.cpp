@@ -64,7 +64,7 @@ class GradientMemory : public testing::Test {
   test::TokenFiles files_{world_, 257};
 };
 
-TEST_F(GradientMemory, ComesAndGoesWhenThePlannerSays) {
+TEST_F(GradientMemory, IsAllocatedAndFreedAtThePlannedOps) {
   for (const auto offload : {config::Offload::none, config::Offload::optimizer})
     for (const auto sync : {config::SyncPolicy::immediate, config::SyncPolicy::deferred})
       for (const int accumulation : {1, 4}) {
@@ -83,7 +83,7 @@ TEST_F(GradientMemory, ComesAndGoesWhenThePlannerSays) {
       }
 }
 
-TEST_F(GradientMemory, ComesAndGoesOnEveryMeshAsPlanned) {
+TEST_F(GradientMemory, IsAllocatedAndFreedOnEveryMeshAsPlanned) {
   using Change = void (*)(config::RunConfig&);
   const Change changes[] = {
       [](config::RunConfig& c) { c.mesh.tensor = 2; },

@@ -18,7 +18,7 @@ TEST(CompareReplicas, TakesTheMajorityOfThreeAsRight) {
   EXPECT_EQ(compare_replicas({.replicate = 4, .shard = 1}, {5, 1, 1, 6}), (Drift{{0, 3}, {}}));
 }
 
-TEST(CompareReplicas, BlamesNobodyWithoutAMajority) {
+TEST(CompareReplicas, IdentifiesNoRankWithoutAMajority) {
   EXPECT_EQ(compare_replicas({.replicate = 2, .shard = 2}, {1, 2, 1, 6}), (Drift{{}, {1, 3}}));
   EXPECT_EQ(compare_replicas({.replicate = 3, .shard = 1}, {1, 2, 3}), (Drift{{}, {0, 1, 2}}));
   EXPECT_EQ(compare_replicas({.replicate = 4, .shard = 1}, {1, 2, 1, 2}), (Drift{{}, {0, 1, 2, 3}}));

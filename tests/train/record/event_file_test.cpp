@@ -130,7 +130,7 @@ TEST_F(EventFileTest, SupersedesTheStepsThatTheRunRepeats) {
 }
 
 // The end of a killed run's file: whatever is left of it, what comes after it stands in another file.
-TEST_F(EventFileTest, LosesNothingButTheEventThatAKillCutOff) {
+TEST_F(EventFileTest, LosesOnlyTheEventThatAKillCutOff) {
   const std::string first = write(0, 3, 1);
   const std::string whole = bytes_of(first);
   const std::size_t two_steps = whole.size() - event_record(0, 3, std::vector<Scalar>{{"loss/train", 1}}).size();
@@ -168,7 +168,7 @@ std::string message_of(const std::function<void()>& action) {
   return "";
 }
 
-TEST_F(EventFileTest, SaysWhatToDoWhereItCannotBegin) {
+TEST_F(EventFileTest, SuggestsARemedyWhereItCannotBegin) {
   std::filesystem::create_directories(root_ / "run");
   std::ofstream(directory_) << "a file";
   EXPECT_THAT(message_of([&] { EventFile file(directory_); }),

@@ -76,7 +76,7 @@ TEST_F(LogFileTest, WritesWhatIsLeftAtItsEnd) {
   EXPECT_EQ(contents(path_), record(2));
 }
 
-TEST_F(LogFileTest, SaysWhereItCannotBegin) {
+TEST_F(LogFileTest, ReportsThatItCannotBegin) {
   EXPECT_THROW(LogFile(directory_ / "nowhere/log", LogFile::Begin::empty, "lines"), WriteError);
 }
 

@@ -156,7 +156,7 @@ TEST_F(MetricsFileTest, HasEachLineBeforeAppendReturns) {
   }
 }
 
-TEST_F(MetricsFileTest, SaysWhatToDoWhereItCannotBegin) {
+TEST_F(MetricsFileTest, SuggestsARemedyWhereItCannotBegin) {
   try {
     MetricsFile file(directory_ / "nowhere/metrics.jsonl");
     ADD_FAILURE();

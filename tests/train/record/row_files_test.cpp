@@ -40,7 +40,7 @@ ReadCurve lines_of(const std::string& path, const char* key) {
 }
 
 // Lives that end after, at and between steps with an evaluation; the last one begins anew.
-TEST_F(RowFilesTest, SayTheSameInLinesAndInEventsOverManyLives) {
+TEST_F(RowFilesTest, HaveEqualLinesAndEventsOverManyLives) {
   config_.metrics.tensorboard = true;
   config_.train.eval_every = 3;
   for (const auto& [keep_steps, last] : {std::pair(0, 7), {6, 9}, {9, 11}, {5, 10}, {10, 10}, {0, 2}}) {

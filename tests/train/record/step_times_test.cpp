@@ -19,7 +19,7 @@ StepTimes times(const std::vector<double>& seconds) {
 
 std::string named(int rank) { return "rank " + std::to_string(rank) + " on n" + std::to_string(rank / 2 + 1); }
 
-TEST(StepTimes, KnowQuantilesToABucket) {
+TEST(StepTimes, ComputeQuantilesToABucket) {
   StepTimes all;
   for (int i = 1; i <= 100; ++i) all.add(i * 1e-3);
   EXPECT_EQ(all.steps(), 100U);

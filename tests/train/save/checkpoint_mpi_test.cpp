@@ -66,7 +66,7 @@ TEST_F(Restart, ADamagedCheckpointFallsBackToTheOneBefore) {
   EXPECT_FALSE(fs::exists(broken.checkpoint.directory + "/.step-00000005.partial"));
 }
 
-TEST_F(Restart, ASignalOnOneRankSavesOnAllAndAsksForARequeue) {
+TEST_F(Restart, ASignalOnOneRankSavesOnAllAndRequestsARequeue) {
   const config::RunConfig unbroken = run("unbroken", steps);
   const config::RunConfig broken = run("broken", steps);
   (void)train(unbroken, world_.size());

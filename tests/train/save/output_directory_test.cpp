@@ -131,7 +131,7 @@ TEST_F(OutputDirectory, OfARunThatEndedBeforeItsFirstCheckpointIsTakenAgain) {
   EXPECT_THROW(check_output_directory(config_), CheckpointError);
 }
 
-TEST_F(OutputDirectory, WithCheckpointsGoesOnUnlessResumeIsNone) {
+TEST_F(OutputDirectory, WithCheckpointsResumesUnlessResumeIsNone) {
   (void)write("metrics.jsonl", "{}\n");
   fs::create_directories(config_.checkpoint.directory + "/step-00000010");
   EXPECT_NO_THROW(check_output_directory(config_));

@@ -17,7 +17,7 @@ BatchJob job_with(std::map<std::string, std::string> variables) {
   return batch_job([&](std::string_view name) { return variables[std::string(name)]; });
 }
 
-TEST(BatchJob, IsSaidWithItsNodesAndRestarts) {
+TEST(BatchJob, IsLoggedWithItsNodesAndRestarts) {
   EXPECT_EQ(to_text(job_with({})), "");
   EXPECT_EQ(to_text(job_with({{"SLURM_JOB_ID", "12"}, {"SLURM_JOB_NODELIST", "n[1-2]"}})), "Slurm 12 on n[1-2]");
   EXPECT_EQ(to_text(job_with({{"SLURM_JOB_ID", "14"},
@@ -35,7 +35,7 @@ TEST(StopCommand, SelectsOneTaskOfAnArray) {
       "scancel --signal=USR1 12_3");
 }
 
-TEST(TooFewCores, AreSaidWithNumbers) {
+TEST(TooFewCores, AreReportedWithNumbers) {
   const mpi::Topology topology{
       .host = "n1", .node_ranks = 4, .rank_cores = 8, .mask_ranks = 4, .open_cores = 8, .node_cores = 8};
   EXPECT_EQ(too_few_cores(job_with({}), topology, 2), "");

@@ -36,7 +36,7 @@ std::string refusal(const config::RunConfig& config, const device::GpuProbe& pro
   return "";
 }
 
-TEST(PeakFlops, IsWhatTheRunFileSaysOrIsKnownOfTheGpu) {
+TEST(PeakFlops, IsThatOfTheRunFileOrOfTheGpu) {
   config::RunConfig config;
   ComputeDevice device;
   config.precision.compute = DType::bf16;
@@ -97,7 +97,7 @@ TEST(DecideDevice, StagesTensorsOverMpiWhereItIsAskedToOrRanksShareGpus) {
               HasSubstr("comm.backend = \"mpi\""));
 }
 
-TEST(DecideDevice, TakesNcclBetweenRanksOfOneGpuWhereNcclAcceptsThemAndTheRunFileAsks) {
+TEST(DecideDevice, TakesNcclBetweenRanksOfOneGpuWhereNcclAcceptsThemAndTheRunFileRequestsIt) {
   const RankGpus accepted{.node_rank = 1, .shared = true, .nccl_accepts = true};
   const ComputeDevice chosen = decide_device(wants(DeviceType::cuda, Backend::nccl), gpus(1), accepted);
   EXPECT_EQ(chosen.link, comm::DeviceLink::nccl);
@@ -107,7 +107,7 @@ TEST(DecideDevice, TakesNcclBetweenRanksOfOneGpuWhereNcclAcceptsThemAndTheRunFil
               HasSubstr("NCCL_HOSTID"));
 }
 
-TEST(GpuSharing, IsAcceptedWhereEveryRankOfAGpuHasAHostIdOfItsOwn) {
+TEST(GpuSharing, IsAcceptedWhereEveryRankOfAGpuHasASeparateHostId) {
   using comm::GpuUser;
   const auto sharing = [](const std::vector<GpuUser>& users, int nccl = 22809) {
     const comm::GpuSharing found = comm::gpu_sharing(users, nccl);

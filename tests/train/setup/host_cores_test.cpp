@@ -28,7 +28,7 @@ TEST(HostThreads, AreARanksThreadsButOneWhereAGpuComputes) {
   EXPECT_EQ(host_threads(node(1, 1), 1, true), 1);
 }
 
-TEST(FewCoresWarning, SaysTheBandwidthAndWhatToSet) {
+TEST(FewCoresWarning, ReportsTheBandwidthAndASetting) {
   const executor::HostWork work{.seconds = 2.0, .bytes = Bytes{5'000'000'000}};
   const std::string text = few_cores_warning(node(16, 2), 8, false, work);
   EXPECT_THAT(text, HasSubstr("2.5 GB/s"));
@@ -38,7 +38,7 @@ TEST(FewCoresWarning, SaysTheBandwidthAndWhatToSet) {
   EXPECT_EQ(few_cores_warning(node(16, 2), 8, false, {}), "") << "nothing is offloaded";
 }
 
-TEST(FewCoresWarning, OnAGpuSaysThatOneThreadUpdates) {
+TEST(FewCoresWarning, OnAGpuReportsThatOneThreadUpdates) {
   const executor::HostWork work{.seconds = 2.0, .bytes = Bytes{5'000'000'000}};
   EXPECT_EQ(few_cores_warning(node(16, 1), 16, true, work), "");
   const std::string text = few_cores_warning(node(16, 1), 1, true, work);

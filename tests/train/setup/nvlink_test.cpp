@@ -39,7 +39,7 @@ TEST(NvlinkLines, NamesGroupsThatSpanDomains) {
               ElementsAre("2 shard groups of 2 ranks (ranks 0-1; 2-3): no NVLink"));
 }
 
-TEST(NvlinkLines, TellGroupsApartThatLieDifferently) {
+TEST(NvlinkLines, SeparateGroupsByPlacement) {
   const std::array<std::string, 4> last_apart{"a", "a", "a", "b"};
   EXPECT_THAT(
       nvlink_lines(mesh::Mesh{.shard = 2, .tensor = 2}, last_apart),

@@ -14,7 +14,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-TEST(CpuName, SaysModelAndInstructions) {
+TEST(CpuName, ReportsModelAndInstructions) {
   EXPECT_EQ(cpu_name(), cpu_name());
   EXPECT_THAT(cpu_name(), testing::MatchesRegex(".+ \\([0-9a-f]+\\)"));
 }
