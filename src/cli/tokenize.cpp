@@ -168,12 +168,9 @@ void add_tokenize(CLI::App& app, Action& chosen) {
                    "Text files, also compressed by gzip or zstd; folders; patterns; - for standard input")
       ->required();
   command->footer(
-      "Without --field each file is one document. With --response or --chat a mask (OUTPUT.mask) "
-      "selects\n"
-      "the tokens that count in the loss; training and evaluation follow it. The output appears when it is complete; "
-      "data.train of a run file "
-      "takes\n"
-      "it as it is. The order of the documents is that of the files, whatever the number of threads.\n\n"
+      "Without --field each file is one document. With --response or --chat a mask (OUTPUT.mask) selects the tokens "
+      "that count in the loss; training and evaluation follow it. The output appears when it is complete; data.train "
+      "of a run file takes it as it is. Documents are in the order of files, whatever the number of threads.\n\n"
       "Examples:\n"
       "  trireme tokenize --tokenizer bytes -o runs/data/book.bin book.txt         ids 0 to 255, 256 ends a document\n"
       "  trireme tokenize --tokenizer spm:tokenizer.model -o data/web.idx web-*.txt       Megatron .bin/.idx\n"

@@ -357,9 +357,7 @@ void add_init(CLI::App& app, Action& chosen) {
   command->add_option("-o,--output", a->output, "The run file; never written over")->capture_default_str();
   command->footer(
       "Chooses mesh, microbatch, sync policy and memory settings with the planner, and batch, learning rate and steps "
-      "by\n"
-      "the sizes of model and data. Each key has its reason in a comment: read it, change it, try it with `train --try "
-      "3`.\n\n"
+      "by the sizes of model and data. Each key has its reason in a comment. Try the file with `train --try 3`.\n\n"
       "Examples:\n"
       "  trireme init --from tiny --tokenizer bytes --data data/book.bin --ranks 2 -o first.toml\n"
       "  trireme init --from runs/quickstart/export --data data/book.bin --ranks 2 -o continued.toml\n\n"

@@ -80,8 +80,7 @@ std::string grade_note(const Prediction& prediction, const Machine& machine) {
   if (!calibration_note(prediction, machine).empty())
     text +=
         "\nuncalibrated: no run with tensor parallelism on these GPUs is known; other trainers' differed by 38% in "
-        "time "
-        "and 45% in memory";
+        "time and 45% in memory";
   if (prediction.mesh.tensor > machine.gpus_per_node)
     text += "\nwarning: tensor parallelism across nodes is not validated";
   return text;

@@ -99,10 +99,9 @@ void add_windows(const model::Model& model, store::ParameterStore& store, const 
   }
   if (!shared && world.rank() == 0)
     log::warning(
-        "the ranks of this node cannot share memory, so each keeps a copy of gathered parameters: sharing needs files "
-        "in "
-        "memory (memfd_create) that ranks open in each other's /proc/PID/fd; run all ranks of a node as one user "
-        "in one container, with at least one free file descriptor each");
+        "the ranks of this node cannot share memory, so each keeps a copy of gathered parameters. Sharing needs files "
+        "in memory (memfd_create) that ranks open in each other's /proc/PID/fd: run all ranks of a node as one user in "
+        "one container, with at least one free file descriptor each");
 }
 
 }  // namespace trireme::train
