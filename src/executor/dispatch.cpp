@@ -77,9 +77,7 @@ void Verbs::begin(const StepInput& input, const at::Tensor& device_loss) {
     for (std::int64_t layer = experts->dense_layers; layer < model_.sizes.layers; ++layer)
       state_.result.expert_tokens[static_cast<std::size_t>(layer)].assign(static_cast<std::size_t>(experts->count), 0);
   }
-  state_.loss = {};
-  state_.device_loss = device_loss;
-  state_.device_router_losses.reset();
+  state_.losses = {.head_on_device = device_loss};
   device_choice_biases_.clear();
 }
 

@@ -196,7 +196,7 @@ bool sums(schedule::Collective collective) {
 }  // namespace
 
 void Verbs::run(const schedule::Exchanged& op) {
-  const at::AutoDispatchBelowADInplaceOrView guard;
+  const nn::PlainOperators guard;
   const device::ChargeTo charge(device::Category::workspace);
   const schedule::ExchangeRow& row = schedule::row_of(op.kind);
   if (row.lane == schedule::Lane::expert) return exchange_of_experts(op);
@@ -279,8 +279,10 @@ void Verbs::deliver(const schedule::Exchanged& op, const Frame& now, at::Tensor 
     case schedule::Exchange::all_reduce_statistics:  // in place
       if (op.phase == schedule::Phase::backward)
         with_kept(op.block, op.segment, op.microbatch, [&](nn::Kept& kept) {
-          nn::StageFrame f = stage_frame(op, op.phase, kept, {}, nn::Mode::train);
-          layer(op.block, op.segment).code->finish_backward(f);
+          nn::Routing none;
+          (void)with_frame(op, {.stage = op.segment, .kind = stage_of(op).kind, .parameters = {}, .gradients = {}},
+                           op.phase, kept, nn::Mode::train, none,
+                           [](const nn::StageCode& code, nn::StageFrame& f) { code.finish_backward(f); });
         });
       return;
     case schedule::Exchange::gather_vocabulary: return finish_vocabulary(op, now, result);
@@ -313,10 +315,11 @@ void Verbs::finish_vocabulary(const schedule::Exchanged& op, const Frame& now, c
   softmax = at::empty({gathered.size(1), 2}, gathered.options());
   const nn::Microbatch& m = microbatch(op.microbatch);
   if (gathered.is_cuda()) {
-    if (!state_.device_loss.defined()) state_.device_loss = at::zeros({2}, gathered.options().dtype(at::kDouble));
-    kernels::combine_statistics(gathered, m.targets, softmax, m.z_loss, state_.device_loss);
+    if (!state_.losses.head_on_device.defined())
+      state_.losses.head_on_device = at::zeros({2}, gathered.options().dtype(at::kDouble));
+    kernels::combine_statistics(gathered, m.targets, softmax, m.z_loss, state_.losses.head_on_device);
   } else {
-    state_.loss += kernels::combine_statistics(gathered, m.targets, softmax, m.z_loss);
+    state_.losses.head += kernels::combine_statistics(gathered, m.targets, softmax, m.z_loss);
   }
   if (options_.mode == nn::Mode::evaluate) finish_evaluation(op.microbatch);
 }

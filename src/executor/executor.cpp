@@ -57,13 +57,13 @@ void set_device_of_thread(c10::Device device) {
 
 }  // namespace
 
-Layers make_layers(const model::Model& model, std::int64_t max_seq_len, DType compute, std::int64_t loss_chunk_tokens,
+Layers make_layers(const model::Model& model, std::int64_t max_seq_len, std::int64_t loss_chunk_tokens,
                    at::Device device) {
   Layers layers;
   for (const model::ComputeBlock& block : model.compute_blocks) {
     layers.emplace_back();
     for (const model::Stage& stage : block.stages)
-      layers.back().push_back(nn::make_layer(model, stage, max_seq_len, compute, loss_chunk_tokens, device));
+      layers.back().push_back(nn::make_layer(model, stage, max_seq_len, loss_chunk_tokens, device));
   }
   return layers;
 }
@@ -115,7 +115,7 @@ StepResult Executor::run(const StepInput& input, bool last) {
     state.result.exposed_seconds = idle.collectives;
     state.result.pipeline_wait_seconds = idle.pipeline;
   }
-  if (graphs_) graphs_->end(step_, state.device_loss);
+  if (graphs_) graphs_->end(step_, state.losses.head_on_device);
   if (last && device_lanes_) device_lanes_->drain(timeline_);
   return std::exchange(state.result, {});
 }

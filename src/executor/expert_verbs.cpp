@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The stages of a layer of experts, and the exchanges between them.
-#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/Tensor.h>
-#include <ATen/ops/empty_like.h>
 
 #include <numeric>
 
@@ -18,139 +16,46 @@ namespace {
 using model::StageKind;
 using enum model::TensorId;
 
+bool has_router(StageKind kind) { return kind == StageKind::moe || kind == StageKind::route; }
+
 }  // namespace
 
 RowCounts& Verbs::counts(Block block, Microbatch m) {
   return counts_[static_cast<std::size_t>(block.value * schedule_.microbatches + m.value)];
 }
 
-void Verbs::forward_experts(const schedule::Forward& op, const model::Stage& stage, const StageOperands& operands,
-                            nn::Mode mode) {
-  const Frame now = frame(op, schedule::Phase::forward);
-  kernels::ExpertRows& places = values(op.microbatch).rows();
-  const nn::Layer& of = layer(op.block, *op.stage);
-  nn::Saved saved;
-  if (stage.kind == StageKind::route) {
-    std::vector<std::int64_t>& to = counts(op.block, op.microbatch).to;
-    to.clear();
-    nn::Route::Rows rows = of.route->forward(now[residual], operands.parameters,
-                                             microbatch_for(stage, op.block, op.microbatch), mode, saved);
-    now[residual] = std::move(rows.hidden);
-    now[permuted_tokens] = std::move(rows.rows);
-    now[permuted_probs] = std::move(rows.weights);
-    places = std::move(rows.by_expert);
-    // On a GPU they are not here before counts are exchanged.
-    for (std::size_t e = 0; e + 1 < places.begin.size(); ++e) to.push_back(places.begin[e + 1] - places.begin[e]);
-    if (options_.mode == nn::Mode::train) note_loads(stage, op.block, op.microbatch, saved);
-  } else if (stage.kind == StageKind::experts) {
-    if (options_.mode == nn::Mode::train)
-      count_expert_tokens(op.block, {.expert_tokens = counts(op.block, op.microbatch).to});
-    const at::Tensor rows = now.take(permuted_tokens), probs = now.take(permuted_probs);
-    now[expert_output] =
-        of.experts->forward(rows, probs, held_rows(op.block, op.microbatch), operands.parameters, mode, saved);
-  } else {
-    const at::Tensor out = at::empty_like(now[residual]);
-    kernels::sum_rows(now[expert_output], places, now[residual], out);
-    now[residual] = out;
-    now[expert_output].reset();
-    places = {};
-  }
-  if (options_.mode == nn::Mode::train) keep({op.block, *op.stage, op.microbatch}, std::move(saved.tensors));
+nn::Routing& Verbs::routing_for(const StageOperands& of, Block block, Microbatch m, schedule::Phase phase,
+                                nn::Routing& of_stage) {
+  if (phase == schedule::Phase::forward && has_router(of.kind)) counts(block, m).to.clear();  // of the last step
+  if (of.kind == StageKind::experts) of_stage.received = held_rows(block, m);
+  const bool is_between = of.kind == StageKind::route || of.kind == StageKind::merge;
+  return is_between && phase != schedule::Phase::recompute ? values(m).routing() : of_stage;
 }
 
-void Verbs::recompute_experts(const schedule::Recompute& op, const model::Stage& stage, const StageOperands& operands) {
-  const Frame now = frame(op, schedule::Phase::recompute);
-  const nn::Layer& of = layer(op.block, *op.stage);
-  const store::ActivationStore::Key key{op.block, *op.stage, op.microbatch};
-  nn::Saved saved{activations_.take(key)};
-  if (stage.kind == StageKind::route) {
-    nn::Route::Rows rows = of.route->forward(now[residual], operands.parameters,
-                                             microbatch_for(stage, op.block, op.microbatch), nn::Mode::rebuild, saved);
-    now[permuted_tokens] = std::move(rows.rows);
-    now[permuted_probs] = std::move(rows.weights);
-  } else if (stage.kind == StageKind::experts) {
-    const at::Tensor rows = now.take(permuted_tokens), probs = now.take(permuted_probs);
-    (void)of.experts->forward(rows, probs, held_rows(op.block, op.microbatch), operands.parameters, nn::Mode::rebuild,
-                              saved);
-  } else {  // the output of merge is not read
-    now[residual].reset();
-  }
-  keep(key, std::move(saved.tensors));
-}
-
-void Verbs::backward_experts(const schedule::Backward& op, const model::Stage& stage, const Operands& of) {
-  const StageOperands& operands = of.stages.front();
-  const Frame d = frame(op, schedule::Phase::backward);
-  kernels::ExpertRows& places = values(op.microbatch).rows();
-  const nn::Layer& layers = layer(op.block, *op.stage);
-  const store::ActivationStore::Key key{op.block, *op.stage, op.microbatch};
-  std::vector<at::Tensor> saved = activations_.take(key);
-  if (stage.kind == StageKind::merge) {
-    const Stage route{op.stage->value - 2};
-    const store::ActivationStore::Key of_route{op.block, route, op.microbatch};
-    saved = activations_.take(of_route);
-    places = layer(op.block, route).route->rows_of(saved, counts(op.block, op.microbatch).to);
-    activations_.keep(of_route, std::move(saved));
-    d[expert_output] = kernels::gather_rows(d[residual], places);
-    return;
-  }
-  // As planned: deferred weight gradients need a copy of the saved tensors.
-  const std::vector<at::Tensor> until_then = of.weights_wait ? saved : std::vector<at::Tensor>();
-  if (op.part != schedule::BackwardPart::weight) {
-    if (stage.kind == StageKind::experts) {
-      const at::Tensor d_output = d.take(expert_output);
-      nn::HeldExperts::Gradients found =
-          layers.experts->backward_input(d_output, held_rows(op.block, op.microbatch), operands.parameters, saved);
-      d[permuted_tokens] = std::move(found.rows);
-      d[permuted_probs] = std::move(found.weights);
-    } else {
-      const at::Tensor d_residual = d[residual];
-      nn::Result result =
-          layers.route->backward_input(d[permuted_tokens], d[permuted_probs], d_residual, places, operands.parameters,
-                                       microbatch_for(stage, op.block, op.microbatch), saved);
-      if (layers.route->shares()) saved.insert(saved.begin(), d_residual);
-      d[residual] = std::move(result.hidden);
-      d[permuted_tokens].reset();
-      d[permuted_probs].reset();
-      places = {};
-      add_loss(result);
+void Verbs::note_choice(const schedule::Forward& op, const StageOperands& of, nn::Kept& kept,
+                        const nn::Routing& of_stage) {
+  const auto& [block, m] = std::pair(op.block, op.microbatch);
+  const bool trains = options_.mode == nn::Mode::train;
+  RowCounts& rows = counts(block, m);
+  if (has_router(of.kind)) {
+    const kernels::ExpertRows& places = of.kind == StageKind::moe ? of_stage.rows : values(m).routing().rows;
+    // On a GPU whose ranks divide the experts they are not here before counts are exchanged.
+    for (std::size_t e = 0; e + 1 < places.begin.size(); ++e) rows.to.push_back(places.begin[e + 1] - places.begin[e]);
+    if (trains && model_[block].stages[static_cast<std::size_t>(of.stage.value)].sums_loads) {
+      const nn::Microbatch batch = microbatch_for(of, block, m);
+      rows.loads = kernels::sequence_loads(kept[chosen_experts], {.length = batch.seq_len, .first = batch.first_token},
+                                           batch.batch, model_.sizes.decoder.experts->count);
     }
   }
-  if (op.part == schedule::BackwardPart::input) return keep(key, std::move(saved));
-  if (stage.kind == StageKind::experts)
-    return layers.experts->backward_weight(held_rows(op.block, op.microbatch), operands.gradients, saved);
-  const std::size_t shared = layers.route->shares() ? 1 : 0;
-  layers.route->backward_weight(saved.front(), operands.gradients, std::span(saved).subspan(shared));
-}
-
-nn::Result Verbs::forward_whole(const store::ActivationStore::Key& key, std::span<const at::Tensor> parameters,
-                                at::Tensor hidden, nn::Mode mode, nn::Saved& saved) {
-  const auto& [block, number, m] = key;
-  const nn::Stage& whole = *layer(block, number).whole;
-  const model::Stage& stage = model_[block].stages[static_cast<std::size_t>(number.value)];
-  if (stage.kind != StageKind::moe) return whole.forward(std::move(hidden), parameters, microbatch(m), mode, saved);
-  nn::Result result = whole.forward(std::move(hidden), parameters, microbatch_for(stage, block, m), mode, saved);
-  if (nn::saves(mode) ? mode != nn::Mode::rebuild : mode == nn::Mode::decide) note_loads(stage, block, m, saved);
-  return result;
-}
-
-void Verbs::note_loads(const model::Stage& stage, Block block, Microbatch m, const nn::Saved& saved) {
-  if (!stage.sums_loads) return;
-  const nn::Microbatch of = microbatch_for(stage, block, m);
-  counts(block, m).loads =
-      kernels::sequence_loads(nn::Route::choice_of(saved.tensors), {.length = of.seq_len, .first = of.first_token},
-                              of.batch, model_.sizes.decoder.experts->count);
-}
-
-void Verbs::count_expert_tokens(Block block, const nn::Result& result) {
-  if (result.expert_tokens.empty()) return;
+  if (of.kind == StageKind::merge) values(m).routing() = {};
+  if (!trains || (of.kind != StageKind::moe && of.kind != StageKind::experts)) return;
   std::vector<std::int64_t>& tokens = state_.result.expert_tokens[static_cast<std::size_t>(model_[block].layer)];
-  for (std::size_t e = 0; e < tokens.size(); ++e) tokens[e] += result.expert_tokens[e];
+  for (std::size_t e = 0; e < tokens.size(); ++e) tokens[e] += rows.to[e];
 }
 
 void Verbs::sum_experts() {
   StepResult& result = state_.result;
-  std::vector<double> sums{result.balance_loss, result.router_z_loss};
+  std::vector<double> sums{state_.losses.balance, state_.losses.router_z};
   for (const auto& layer : result.expert_tokens) sums.insert(sums.end(), layer.begin(), layer.end());
   link(mesh::Group::dp, schedule::Lane::compute).sum(sums);
   if (comm::Collectives* const tensor = links_.find({mesh::Group::tensor, schedule::Lane::compute}); tensor != nullptr)
@@ -170,14 +75,16 @@ std::int64_t Verbs::stream_tokens(Microbatch m) const {
   return of.batch * of.seq_len / (model_.part.sequence_parallel ? model_.part.ranks : 1);
 }
 
-nn::Microbatch Verbs::microbatch_for(const model::Stage& stage, Block block, Microbatch m) {
-  nn::Microbatch of = microbatch(m);
-  if (stage.kind != StageKind::moe && stage.kind != StageKind::route) return of;
-  of.choice_bias = choice_bias(stage.parameters.front().block);
-  of.expert_tokens = counts(block, m).to;
-  if (model_.part.sequence_parallel) of.first_token = model_.part.rank * stream_tokens(m);
-  if (stage.sums_loads) of.loads = counts(block, m).loads;
-  return of;
+nn::Microbatch Verbs::microbatch_for(const StageOperands& of, Block block, Microbatch m) {
+  nn::Microbatch batch = microbatch(m);
+  if (!has_router(of.kind) && of.kind != StageKind::merge) return batch;
+  batch.expert_tokens = counts(block, m).to;
+  if (of.kind == StageKind::merge) return batch;
+  const model::Stage& stage = model_[block].stages[static_cast<std::size_t>(of.stage.value)];
+  batch.choice_bias = choice_bias(stage.parameters.front().block);
+  if (model_.part.sequence_parallel) batch.first_token = model_.part.rank * stream_tokens(m);
+  if (stage.sums_loads) batch.loads = counts(block, m).loads;
+  return batch;
 }
 
 at::Tensor Verbs::choice_bias(ParamBlock block) {
@@ -191,7 +98,7 @@ at::Tensor Verbs::choice_bias(ParamBlock block) {
 void Verbs::step_choice_biases() {
   for (const model::ComputeBlock& block : model_.compute_blocks)
     for (const model::Stage& stage : block.stages) {
-      if (stage.kind != StageKind::moe && stage.kind != StageKind::route) continue;
+      if (!has_router(stage.kind)) continue;
       const at::Tensor& bias = store_.choice_bias(stage.parameters.front().block);
       const auto& tokens = state_.result.expert_tokens[static_cast<std::size_t>(block.layer)];
       const auto experts = static_cast<std::int64_t>(tokens.size());
@@ -218,7 +125,7 @@ void Verbs::exchange_of_experts(const schedule::Exchanged& op) {
     return link(row.group, row.lane).all_reduce(of.loads.mutable_data_ptr<float>(), of.loads.numel(), DType::fp32);
   }
   const std::int64_t tokens = stream_tokens(op.microbatch);
-  kernels::ExpertRows& mine = values(op.microbatch).rows();
+  kernels::ExpertRows& mine = values(op.microbatch).routing().rows;
   comm::Collectives& experts = link(row.group, row.lane);
   if (!mine.begin_on_device.defined()) return exchange_counts(experts, of, tokens, model_[op.block].name);
   exchange_counts_on_device(experts, mine, of, tokens, model_[op.block].name);

@@ -3,6 +3,7 @@
 #include "executor/verbs.hpp"
 
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
 
 #include <chrono>
 #include <cmath>
@@ -21,25 +22,6 @@
 #include "trireme/schedule/buffers.hpp"
 
 namespace trireme::executor {
-namespace {
-
-/// A recomputed block saves its input, and the decisions of its stages.
-nn::Mode mode_that_keeps(model::Keep keep) {
-  switch (keep) {
-    case model::Keep::input: return nn::Mode::decide;
-    case model::Keep::products: return nn::Mode::train;
-    case model::Keep::all: return nn::Mode::train_keep_all;
-    case model::Keep::kv_cache: break;
-  }
-  throw BugError("a forward of training keeps its input, its products or all");
-}
-
-}  // namespace
-
-void Verbs::keep(const store::ActivationStore::Key& key, std::vector<at::Tensor> tensors) {
-  for (const at::Tensor& tensor : tensors) device::charge_to(tensor, {device::Category::activations});
-  activations_.keep(key, std::move(tensors));
-}
 
 void Verbs::run(const schedule::Unshard& op) {
   if (op.in_place) return;
@@ -61,119 +43,6 @@ void Verbs::run(const schedule::Reshard& op, const Operands& operands) {
   }
   if (options_.poison)
     store_.parameter_buffer(op.block, *operands.freed).fill_(std::numeric_limits<float>::quiet_NaN());
-}
-
-void Verbs::run(const schedule::Forward& op, const Operands& operands) {
-  const device::ChargeTo charge(device::Category::workspace);
-  const nn::Mode mode = options_.mode == nn::Mode::train ? mode_that_keeps(op.keep) : options_.mode;
-  if (const model::Stage* partitioned = schedule::partitioned_stage(model_, op.block, op.stage); partitioned != nullptr)
-    return forward_partitioned(op, *partitioned, operands.stages.front(), mode);
-  at::Tensor& residual = values(op.microbatch).residual(schedule::Phase::forward);
-  for (const StageOperands& stage : operands.stages) {
-    nn::Saved saved;
-    const bool cached = caches(op, stage.kind);
-    const store::ActivationStore::Key key{op.block, stage.stage, op.microbatch};
-    if (cached) saved.tensors = activations_.take_any(key);
-    at::Tensor input;
-    if (op.keep == model::Keep::input && stage.stage.value == 0) input = residual;
-    if (stage.kind == model::StageKind::moe) counts(op.block, op.microbatch).to.clear();
-    const nn::Mode stage_mode = cached ? nn::Mode::generate : mode;
-    nn::Result result =
-        forward_whole({op.block, stage.stage, op.microbatch}, stage.parameters, std::move(residual), stage_mode, saved);
-    residual = std::move(result.hidden);
-    count_expert_tokens(op.block, result);
-    if (stage.kind == model::StageKind::moe) counts(op.block, op.microbatch).to = std::move(result.expert_tokens);
-    if (input.defined()) saved.tensors.insert(saved.tensors.begin(), std::move(input));
-    if (cached || options_.mode == nn::Mode::train) keep(key, std::move(saved.tensors));
-    if (options_.mode != nn::Mode::train) add_loss(result);
-  }
-  if (options_.mode != nn::Mode::train && operands.stages.back().kind == model::StageKind::head)
-    finish_head(op.microbatch, std::move(residual));
-}
-
-void Verbs::finish_head(Microbatch m, at::Tensor output) {
-  if (options_.mode == nn::Mode::infer)
-    state_.result.logits = std::move(output);
-  else
-    finish_evaluation(m);
-}
-
-void Verbs::add_loss(const nn::Result& result) {
-  state_.loss += result.loss;
-  state_.result.balance_loss += result.balance_loss;
-  state_.result.router_z_loss += result.router_z_loss;
-  const auto add = [](at::Tensor& sum, const at::Tensor& term) {
-    if (term.defined() && sum.defined())
-      sum.add_(term);
-    else if (term.defined())
-      sum = term;
-  };
-  add(state_.device_loss, result.device_loss);
-  add(state_.device_router_losses, result.device_router_losses);
-}
-
-void Verbs::fetch_loss() {
-  const device::ChargeTo charge(device::Category::workspace);
-  if (state_.device_router_losses.defined()) {
-    const at::Tensor sums = device::on_host(state_.device_router_losses);
-    state_.result.balance_loss += sums.const_data_ptr<double>()[0];
-    state_.result.router_z_loss += sums.const_data_ptr<double>()[1];
-  }
-  if (!state_.device_loss.defined()) return;
-  const at::Tensor sums = device::on_host(state_.device_loss);
-  const auto* const of = sums.const_data_ptr<double>();
-  state_.loss += {.cross_entropy = of[0], .z_loss = of[1]};
-}
-
-void Verbs::finish_evaluation(Microbatch m) {
-  fetch_loss();
-  state_.result.own_loss = state_.loss.cross_entropy;
-  link(mesh::Group::dp, schedule::Lane::compute).sum({&state_.loss.cross_entropy, 1});
-  state_.result.loss = state_.loss.cross_entropy * microbatch(m).loss_scale;
-}
-
-void Verbs::run(const schedule::Recompute& op, const Operands& operands) {
-  const device::ChargeTo charge(device::Category::workspace);
-  if (const model::Stage* partitioned = schedule::partitioned_stage(model_, op.block, op.stage); partitioned != nullptr)
-    return recompute_partitioned(op, *partitioned, operands.stages.front());
-  at::Tensor& residual = values(op.microbatch).residual(schedule::Phase::recompute);
-  const auto last = static_cast<int>(model_[op.block].stages.size()) - 1;
-  for (const StageOperands& stage : operands.stages) {
-    const store::ActivationStore::Key key{op.block, stage.stage, op.microbatch};
-    nn::Saved saved{activations_.take(key)};
-    if (stage.stage.value == 0) {
-      residual = std::move(saved.tensors.front());
-      saved.tensors.erase(saved.tensors.begin());
-    }
-    const nn::Mode mode = stage.stage.value == last ? nn::Mode::rebuild : nn::Mode::train;
-    nn::Result result = forward_whole(key, stage.parameters, std::move(residual), mode, saved);
-    residual = std::move(result.hidden);
-    keep(key, std::move(saved.tensors));
-  }
-}
-
-void Verbs::run(const schedule::Backward& op, const Operands& operands) {
-  const device::ChargeTo charge(device::Category::workspace);
-  if (const model::Stage* partitioned = schedule::partitioned_stage(model_, op.block, op.stage); partitioned != nullptr)
-    return backward_partitioned(op, *partitioned, operands);
-  at::Tensor& d = values(op.microbatch).residual(schedule::Phase::backward);
-  for (const StageOperands& stage : operands.stages) {
-    nn::Saved saved{activations_.take({op.block, stage.stage, op.microbatch})};
-    const nn::Stage& whole = *layer(op.block, stage.stage).whole;
-    const bool input = op.part == schedule::BackwardPart::input;
-    const auto until_then = input ? saved.tensors : std::vector<at::Tensor>();  // deferred weight gradients need them
-    if (op.part == schedule::BackwardPart::weight) {
-      whole.backward_weight(stage.gradients, saved);
-      continue;
-    }
-    const nn::Microbatch m =
-        microbatch_for(model_[op.block].stages[static_cast<std::size_t>(stage.stage.value)], op.block, op.microbatch);
-    nn::Result result = input ? whole.backward_input(std::move(d), stage.parameters, m, saved)
-                              : whole.backward(std::move(d), stage.parameters, stage.gradients, m, std::move(saved));
-    d = std::move(result.hidden);
-    add_loss(result);
-    if (input) keep({op.block, stage.stage, op.microbatch}, std::move(saved.tensors));
-  }
 }
 
 void Verbs::run(const schedule::ReduceScatter& op) {
@@ -205,6 +74,24 @@ void Verbs::run(const schedule::AllReduce& op) {
   if (op.partial) put(sum, store_.gradient(op.block), true);
 }
 
+void Verbs::run(const schedule::AllReduceReplicated& op) {
+  if (op.over == schedule::Copies::pipeline) return sum_tied(op.block);
+  const shard::CopiedRanges& ranges = copied_[static_cast<std::size_t>(op.block.value)];
+  sum_ranges(op.block, ranges.everywhere, mesh::Group::tensor);
+  sum_ranges(op.block, ranges.in_groups, mesh::Group::tensor_group);
+}
+
+void Verbs::sum_ranges(ParamBlock block, const std::vector<shard::Range>& ranges, mesh::Group group) {
+  if (ranges.empty()) return;  // on the whole tensor axis alike
+  const device::ChargeTo charge(device::Category::workspace);
+  const at::Tensor packed = at::empty({shard::elements(ranges)}, store_.gradient(block).options());
+  const at::Tensor& gradient = store_.gradient(block);
+  pack(gradient, ranges, packed);
+  link(group, schedule::Lane::reduce, gradient)
+      .all_reduce(packed.mutable_data_ptr<float>(), packed.numel(), DType::fp32);
+  unpack(packed, ranges, gradient);
+}
+
 double Verbs::counted_squares(ParamBlock block, const optim::Team& team) {
   double squares = 0;
   for (const shard::Range& range : counted_[static_cast<std::size_t>(block.value)])
@@ -234,10 +121,10 @@ std::array<double, 3> Verbs::squares_and_losses() {
       squares += counted_squares(block, compute_team_);
     }
   }
-  if (lanes_ == nullptr) return {squares, state_.loss.cross_entropy, state_.loss.z_loss};
+  if (lanes_ == nullptr) return {squares, state_.losses.head.cross_entropy, state_.losses.head.z_loss};
   fetch_loss();
   record_idle();
-  return {squares, state_.loss.cross_entropy, state_.loss.z_loss};
+  return {squares, state_.losses.head.cross_entropy, state_.losses.head.z_loss};
 }
 
 void Verbs::run(const schedule::ClipNorm&) {

@@ -34,9 +34,7 @@ struct StepState {
   timeline::Clock::time_point begin{};
   double waited_for_pipeline = 0;  ///< seconds until the norm
   std::vector<Values> values;      ///< by microbatch
-  kernels::LossSums loss;
-  at::Tensor device_loss;           ///< on a GPU instead: fp64 [2], undefined while there is none
-  at::Tensor device_router_losses;  ///< the same of routers, balance and z
+  nn::Losses losses;
 };
 
 /// Runs the ops of a schedule on the tensors of one rank: one function per verb. Scheduling happens in the driver.
@@ -94,17 +92,12 @@ class Verbs {
   [[nodiscard]] bool caches(const schedule::Forward& op, model::StageKind kind) const {
     return op.keep == model::Keep::kv_cache && model::has_kv_cache(kind, model_.held);
   }
-  void forward_partitioned(const schedule::Forward& op, const model::Stage& stage, const StageOperands& operands,
-                           nn::Mode mode);
-  void recompute_partitioned(const schedule::Recompute& op, const model::Stage& stage, const StageOperands& operands);
-  void backward_partitioned(const schedule::Backward& op, const model::Stage& stage, const Operands& of);
+  /// The ops that compute, one stage at a time.
+  void forward_stage(const schedule::Forward& op, const StageOperands& of, nn::Mode mode);
+  void recompute_stage(const schedule::Recompute& op, const StageOperands& of);
+  void backward_stage(const schedule::Backward& op, const StageOperands& of, bool weights_wait);
   /// Calls `use` with the tensors that a stage keeps in its backward; they stay kept.
   void with_kept(Block block, Stage stage, Microbatch m, const std::function<void(nn::Kept&)>& use);
-  /// One of the stages between which rows go to experts and back.
-  void forward_experts(const schedule::Forward& op, const model::Stage& stage, const StageOperands& operands,
-                       nn::Mode mode);
-  void recompute_experts(const schedule::Recompute& op, const model::Stage& stage, const StageOperands& operands);
-  void backward_experts(const schedule::Backward& op, const model::Stage& stage, const Operands& of);
   // The steps of an exchange: the tensor that it sends, in the layout of its collective; the collective; the layout of
   // the stages; storing the result.
   [[nodiscard]] at::Tensor outgoing(const schedule::Exchanged& op, const Frame& now);
@@ -126,8 +119,11 @@ class Verbs {
   [[nodiscard]] std::vector<std::int64_t> held_rows(Block block, Microbatch m);
   /// Tokens on this rank's residual stream.
   [[nodiscard]] std::int64_t stream_tokens(Microbatch m) const;
-  /// Records the experts chosen for a microbatch's tokens, if a router's backward reads sums over ranks.
-  void note_loads(const model::Stage& stage, Block block, Microbatch m, const nn::Saved& saved);
+  /// Rows between the stages of a layer of experts, or those of one stage: of a whole layer, or in a recompute.
+  [[nodiscard]] nn::Routing& routing_for(const StageOperands& of, Block block, Microbatch m, schedule::Phase phase,
+                                         nn::Routing& of_stage);
+  /// Records the choice of a router in forward: rows for each expert, and loads that its backward reads.
+  void note_choice(const schedule::Forward& op, const StageOperands& of, nn::Kept& kept, const nn::Routing& routing);
   /// Records the numbers of moved rows in the step's result.
   void record_rows();
   [[nodiscard]] const model::Stage& stage_of(const schedule::Exchanged& op) const {
@@ -143,23 +139,16 @@ class Verbs {
   /// Sums a gradient shard over the two pipeline ranks that hold its block.
   void sum_tied(ParamBlock block);
   void sum_ranges(ParamBlock block, const std::vector<shard::Range>& ranges, mesh::Group group);
-  /// Adds a stage's tokens per expert to those of the block.
-  void count_expert_tokens(Block block, const nn::Result& result);
   /// Sums the counts of layers with experts over the ranks.
   void sum_experts();
   /// Steps the correction biases of this rank's routers by the loads of the global batch; masters follow in updates.
   void step_choice_biases();
-  /// The forward of a whole stage.
-  nn::Result forward_whole(const store::ActivationStore::Key& key, std::span<const at::Tensor> parameters,
-                           at::Tensor hidden, nn::Mode mode, nn::Saved& saved);
   /// The microbatch for a stage: for a router with its correction bias, if it
   /// has one, and in backward with the rows of each expert, the loads of
   /// sequences that several ranks divide, and which of their tokens are here.
-  [[nodiscard]] nn::Microbatch microbatch_for(const model::Stage& stage, Block block, Microbatch m);
+  [[nodiscard]] nn::Microbatch microbatch_for(const StageOperands& of, Block block, Microbatch m);
   /// The correction bias of a router, where the step computes; on a GPU copied once a step.
   [[nodiscard]] at::Tensor choice_bias(ParamBlock block);
-  /// Adds a stage's result to the loss of the step.
-  void add_loss(const nn::Result& result);
   /// Adds the loss summed on a GPU to the loss of the step; waits for it.
   void fetch_loss();
   /// The gradients' squares on this rank, its cross-entropy and its z-loss; returns when the compute lane has them.
@@ -199,15 +188,34 @@ class Verbs {
   [[nodiscard]] Frame frame(const Verb& op, schedule::Phase phase) {
     return {values(op.microbatch), schedule::tensors_of(op, model_), phase, on_end(op)};
   }
+  /// The tensors that one stage of an op may use.
   template <class Verb>
-  [[nodiscard]] nn::StageFrame stage_frame(const Verb& op, schedule::Phase phase, nn::Kept& kept,
-                                           const StageOperands& of, nn::Mode mode) {
-    return {values(op.microbatch),
-            kept,
-            {of.parameters, of.gradients, microbatch(op.microbatch), mode},
-            schedule::tensors_of(op, model_),
-            phase,
-            on_end(op)};
+  [[nodiscard]] schedule::TensorAccess tensors_of(const Verb& op, Stage stage) const {
+    if constexpr (requires { schedule::tensors_of(op, model_, stage); })
+      return schedule::tensors_of(op, model_, stage);
+    else
+      return schedule::tensors_of(op, model_);
+  }
+  /// Calls `use` with the code of one stage of an op and its frame; returns the losses that it computes. of_stage: rows
+  /// that no other op uses.
+  template <class Verb, class Use>
+  nn::Losses with_frame(const Verb& op, const StageOperands& of, schedule::Phase phase, nn::Kept& kept, nn::Mode mode,
+                        nn::Routing& of_stage, const Use& use) {
+    nn::Routing& routing = routing_for(of, op.block, op.microbatch, phase, of_stage);
+    const nn::Microbatch batch = microbatch_for(of, op.block, op.microbatch);
+    nn::Losses losses;
+    nn::StageFrame f(values(op.microbatch), kept, {of.parameters, of.gradients, batch, mode, routing, losses},
+                     tensors_of(op, of.stage), phase, is_listed(op) ? on_end(op) : Frame::OnEnd());
+    use(*layer(op.block, of.stage).code, f);
+    return losses;
+  }
+  /// Whether an op is on one sharded stage, whose tensors the schedule lists.
+  template <class Verb>
+  [[nodiscard]] bool is_listed(const Verb& op) const {
+    if constexpr (requires { op.segment; })
+      return true;
+    else
+      return schedule::partitioned_stage(model_, op.block, op.stage) != nullptr;
   }
   [[nodiscard]] Values& values(Microbatch m) { return state_.values[static_cast<std::size_t>(m.value)]; }
   [[nodiscard]] const nn::Microbatch& microbatch(Microbatch m) const {

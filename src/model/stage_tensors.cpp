@@ -238,7 +238,8 @@ TensorId input_of(StageKind kind) { return tensors_of(kind).input; }
 TensorId output_of(StageKind kind) { return tensors_of(kind).output; }
 
 TensorId result_of(const Stage& stage) {
-  return ends_attention(stage.kind) && adds_to_stream(stage) ? TensorId::residual : output_of(stage.kind);
+  const TensorId output = output_of(stage.kind);
+  return output == TensorId::branch_output && adds_to_stream(stage) ? TensorId::residual : output;
 }
 
 TensorId upstream_of(const Stage& stage) {

@@ -4,13 +4,14 @@
 #include "nn/linear.hpp"
 #include "nn/queries_and_keys.hpp"
 #include "trireme/model/tensor_plan.hpp"
+#include "trireme/nn/frame.hpp"
 #include "trireme/nn/norm.hpp"
-#include "trireme/nn/stage_code.hpp"
 
 /// The stages that more than one file names.
 namespace trireme::nn {
 
-/// The norm of a stage's input.
+/// The norm of a stage's input. Where the stages of a branch run in the same op, it keeps its output for the gradients
+/// of their weights.
 class NormCode final : public StageCode {
  public:
   explicit NormCode(const model::Sizes& sizes) : norm_(sizes) {}
@@ -30,7 +31,7 @@ class InputCode final : public StageCode {
   void forward(StageFrame& f) const override;
   void rebuild(StageFrame& f) const override;
   void backward_input(StageFrame& f) const override;
-  void backward_weight(StageFrame& /*f*/) const override {}
+  void backward_weight(StageFrame& f) const override;
 };
 
 /// The norm of a branch's output, and its sum with the residual stream.
@@ -88,12 +89,20 @@ class MlpCode final : public StageCode {
   Output output_;
 };
 
-/// x + post_norm(branch(norm(x))) as one stage: attention or mlp.
-[[nodiscard]] std::unique_ptr<Stage> make_sublayer(const model::Stage& stage, const model::Sizes& sizes,
-                                                   std::int64_t max_seq_len, at::Device device);
-
 /// The stages of attention behind exchanges: projection, qk_norm, attend, core_attention and output.
 [[nodiscard]] std::unique_ptr<StageCode> make_attention_code(const model::Model& model, const model::Stage& stage,
                                                              std::int64_t seq_len, at::Device device);
+
+/// The embedding, of a part of the vocabulary where ranks share it; learned positions.
+[[nodiscard]] std::unique_ptr<StageCode> make_embedding_code(const model::Model& model, const model::Stage& stage);
+[[nodiscard]] std::unique_ptr<StageCode> make_positions_code(const model::Model& model);
+
+/// The head, and its logits behind an exchange. chunk_tokens: tokens whose logits exist at once; 0: chosen.
+[[nodiscard]] std::unique_ptr<StageCode> make_head_code(const model::Model& model, const model::Stage& stage,
+                                                        std::int64_t chunk_tokens, at::Device device);
+
+/// The stages of a layer of experts behind its norm: router, experts and merge.
+[[nodiscard]] std::unique_ptr<StageCode> make_expert_code(const model::Model& model, const model::Stage& stage,
+                                                          model::StageKind kind);
 
 }  // namespace trireme::nn

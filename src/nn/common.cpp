@@ -135,11 +135,4 @@ void OutputLinear::backward_weight(const at::Tensor& d_y, const at::Tensor& x, s
   if (bias) kernels::bias_gradient(d_y, grads[*bias]);
 }
 
-void expect_call(const at::Tensor& x, const Microbatch& microbatch, std::int64_t hidden, std::size_t parameters,
-                 std::size_t expected) {
-  invariant(x.defined() && x.dim() == 2 && x.size(0) == microbatch.batch * microbatch.seq_len && x.size(1) == hidden,
-            "a stage got a tensor that is not [B*T, hidden]");
-  invariant(parameters == expected, "a stage got another number of parameters or gradients than its kind has");
-}
-
 }  // namespace trireme::nn

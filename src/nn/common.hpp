@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/Tensor.h>
 
 #include <span>
@@ -11,9 +10,6 @@
 
 /// Shared by the stages.
 namespace trireme::nn {
-
-/// While it lives, operators go straight to their kernels: no autograd graph, no version counters.
-using PlainOperators = at::AutoDispatchBelowADInplaceOrView;
 
 /// Several weights [M_i, K] as one [sum M_i, K] if they are contiguous in one buffer, as in a flat parameter whose
 /// sizes are multiples of the alignment: one product instead of several. Otherwise an undefined tensor.
@@ -26,9 +22,5 @@ using PlainOperators = at::AutoDispatchBelowADInplaceOrView;
                                               Fp8 fp8 = Fp8::none);
 /// The gradients of joint_linear by its weights.
 void joint_backward_weight(const at::Tensor& d_y, const at::Tensor& x, std::span<const Grad> grads);
-
-/// Throws BugError unless `x` is [B*T, hidden] and the counts of parameters (and gradients) are as the stage documents.
-void expect_call(const at::Tensor& x, const Microbatch& microbatch, std::int64_t hidden, std::size_t parameters,
-                 std::size_t expected);
 
 }  // namespace trireme::nn

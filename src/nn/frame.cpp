@@ -14,9 +14,27 @@ auto saved_in(model::Keep keep) {
 
 }  // namespace
 
+Losses& Losses::operator+=(const Losses& more) {
+  head += more.head;
+  balance += more.balance;
+  router_z += more.router_z;
+  const auto add = [](at::Tensor& sum, const at::Tensor& term) {
+    if (term.defined() && sum.defined())
+      sum.add_(term);
+    else if (term.defined())
+      sum = term;
+  };
+  add(head_on_device, more.head_on_device);
+  add(routers_on_device, more.routers_on_device);
+  return *this;
+}
+
+bool Kept::lists(model::TensorId id, bool gradient) const {
+  return std::ranges::any_of(table_, [&](const auto& spec) { return spec.id == id && spec.gradient == gradient; });
+}
+
 at::Tensor& Kept::at(model::TensorId id, bool gradient) {
-  invariant(std::ranges::any_of(table_, [&](const auto& spec) { return spec.id == id && spec.gradient == gradient; }),
-            "a stage keeps a tensor that its table does not list");
+  invariant(lists(id, gradient), "a stage keeps a tensor that its table does not list");
   return tensors_.at(index(id, gradient));
 }
 

@@ -6,9 +6,12 @@
 
 namespace trireme::nn {
 
+using schedule::Phase, schedule::TensorRef;
+
 void NormCode::forward(StageFrame& f) const {
   f.kept[x] = f[residual];
   auto [h, statistics] = norm_.forward(f[residual], f.parameters);
+  if (f.kept.lists(normed)) f.kept[normed] = h;
   f[normed] = std::move(h);
   f.kept[norm_statistics] = std::move(statistics);
 }
@@ -18,6 +21,8 @@ void NormCode::rebuild(StageFrame& f) const {
 }
 
 void NormCode::backward_input(StageFrame& f) const {
+  if (f.kept.lists(normed) && !f.kept[normed].defined())
+    f.kept[normed] = norm_.again(f.kept[x], f.parameters, f.kept[norm_statistics]);
   std::vector<at::Tensor> gradients;
   const at::Tensor d_normed = f.take(normed);
   f[residual] =
@@ -26,6 +31,7 @@ void NormCode::backward_input(StageFrame& f) const {
 }
 
 void NormCode::backward_weight(StageFrame& f) const {
+  if (f.kept.lists(normed)) f[TensorRef{normed, Phase::again}] = f.kept[normed];
   put_gradients(f.kept.gradients({norm_weight, norm_bias}), f.gradients);
 }
 
@@ -39,6 +45,10 @@ void InputCode::forward(StageFrame& f) const { f[normed] = f.kept[x] = f[residua
 void InputCode::rebuild(StageFrame& f) const { f[normed] = f.kept[x]; }
 
 void InputCode::backward_input(StageFrame& f) const { f[residual] = f.take(normed).add_(f[residual]); }
+
+void InputCode::backward_weight(StageFrame& f) const {
+  if (f.has(TensorRef{normed, Phase::again})) f[TensorRef{normed, Phase::again}] = f.kept[x];
+}
 
 void PostNormCode::forward(StageFrame& f) const {
   f.kept[post_norm_input] = f.take(branch_output);

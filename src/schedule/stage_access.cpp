@@ -12,7 +12,7 @@ using enum model::TensorId;
 /// The rows between a router and the end of its layer: before the experts and after them.
 constexpr std::initializer_list<TensorId> rows_to_experts{permuted_tokens, permuted_probs};
 
-const model::Stage& sharded_stage(const model::Model& model, Block block, Stage stage) {
+const model::Stage& stage_at(const model::Model& model, Block block, Stage stage) {
   return model[block].stages[static_cast<std::size_t>(stage.value)];
 }
 
@@ -21,7 +21,7 @@ TensorAccess computed_in(Phase phase, const model::Stage& stage, const model::De
   const auto of = [&](std::initializer_list<TensorId> ids) { return TensorSet(phase, ids); };
   const TensorId input = model::input_of(stage.kind), output = model::output_of(stage.kind);
   switch (stage.kind) {
-    case StageKind::embedding: return {.reads = {}, .writes = of({residual, output})};
+    case StageKind::embedding: return {.reads = {}, .writes = of({residual, model::result_of(stage)})};
     case StageKind::norm:
     case StageKind::input:
       // The first stage of a recompute begins with the stream that its block saved.
@@ -73,16 +73,16 @@ TensorAccess gradients_of(const model::Stage& stage) {
 
 }  // namespace
 
-TensorAccess tensors_of(const Forward& op, const model::Model& model) {
-  return computed_in(Phase::forward, sharded_stage(model, op.block, *op.stage), model.sizes.decoder);
+TensorAccess tensors_of(const Forward& op, const model::Model& model, Stage number) {
+  return computed_in(Phase::forward, stage_at(model, op.block, number), model.sizes.decoder);
 }
 
-TensorAccess tensors_of(const Recompute& op, const model::Model& model) {
-  return computed_in(Phase::recompute, sharded_stage(model, op.block, *op.stage), model.sizes.decoder);
+TensorAccess tensors_of(const Recompute& op, const model::Model& model, Stage number) {
+  return computed_in(Phase::recompute, stage_at(model, op.block, number), model.sizes.decoder);
 }
 
-TensorAccess tensors_of(const Backward& op, const model::Model& model) {
-  const model::Stage& stage = sharded_stage(model, op.block, *op.stage);
+TensorAccess tensors_of(const Backward& op, const model::Model& model, Stage number) {
+  const model::Stage& stage = stage_at(model, op.block, number);
   if (op.part != BackwardPart::weight) return gradients_of(stage);
   if (model::is_branch(stage.kind)) return {.reads = TensorSet(Phase::again, {normed}), .writes = {}};
   return {};
@@ -127,7 +127,7 @@ TensorRef delivered_by(const Exchanged& op, const model::Stage& stage) {
 
 TensorAccess tensors_of(const Exchanged& op, const model::Model& model) {
   if (op.kind == Exchange::sum_loads || op.kind == Exchange::exchange_counts) return {};
-  const model::Stage& stage = sharded_stage(model, op.block, op.segment);
+  const model::Stage& stage = stage_at(model, op.block, op.segment);
   const TensorRef sent = sent_by(op, stage), delivered = delivered_by(op, stage);
   TensorAccess found;
   // Keys that are gathered again are among the stage's saved tensors.

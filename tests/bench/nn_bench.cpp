@@ -17,10 +17,10 @@
 #include <ATen/ops/silu.h>
 
 #include "bench/measure.hpp"
+#include "nn/whole_stage.hpp"
 #include "trireme/device/allocator.hpp"
 #include "trireme/kernels/gemm.hpp"
 #include "trireme/kernels/rope.hpp"
-#include "trireme/nn/stage.hpp"
 
 namespace trireme::nn_bench {
 namespace {

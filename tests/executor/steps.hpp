@@ -45,7 +45,7 @@ class Steps {
         layout_(model_, dp_.size()),
         schedule_(built(model_, setup)),
         store_(model_, layout_, dp_.rank(), store::buffers_for({&schedule_, 1}, model_, true), DType::fp32),
-        layers_(make_layers(model_, seq_len, DType::fp32, 0)),
+        layers_(make_layers(model_, seq_len, 0)),
         gather_communicator_(dp_.duplicate()),
         reduce_communicator_(dp_.duplicate()),
         control_communicator_(dp_.duplicate()),

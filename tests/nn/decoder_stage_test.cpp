@@ -10,7 +10,6 @@
 
 #include "nn/reference.hpp"
 #include "nn/rope_reference.hpp"
-#include "trireme/nn/stage.hpp"
 
 namespace trireme::nn::decoder_test {
 namespace {

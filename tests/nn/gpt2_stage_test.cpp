@@ -5,7 +5,6 @@
 #include <gtest/gtest.h>
 
 #include "nn/reference.hpp"
-#include "trireme/nn/stage.hpp"
 
 namespace trireme::nn {
 namespace {

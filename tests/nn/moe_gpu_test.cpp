@@ -4,7 +4,6 @@
 
 #include "nn/reference.hpp"
 #include "support/gpu.hpp"
-#include "trireme/nn/experts.hpp"
 
 namespace trireme::nn::moe_gpu_test {
 namespace {

@@ -21,9 +21,9 @@
 #include <limits>
 #include <vector>
 
+#include "nn/whole_stage.hpp"
 #include "support/tensors.hpp"
 #include "trireme/model/architecture.hpp"
-#include "trireme/nn/stage.hpp"
 
 /// Each stage written a second time, from Hugging Face's modeling_llama, as libtorch expressions in fp64 under
 /// autograd; and what the tests need to run a stage.

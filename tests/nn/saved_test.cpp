@@ -2,7 +2,6 @@
 #include <gtest/gtest.h>
 
 #include "nn/reference.hpp"
-#include "trireme/nn/stage.hpp"
 
 namespace trireme::nn::saved_test {
 namespace {
@@ -45,7 +44,7 @@ TEST(Saved, TakesExactlyTheBytesThatThePlannerCounts) {
     for (const auto compute : {DType::fp32, DType::bf16}) {
       const auto sizes = odd_sizes_of(kind);
       const Saved saved = forward(kind, sizes, compute, test::flat(kind, sizes, type_of(compute), false), Mode::train);
-      EXPECT_EQ(storage_bytes(saved), saved_bytes(kind, sizes, 18, compute).value) << static_cast<int>(kind);
+      EXPECT_EQ(storage_bytes(saved), model::saved_bytes(kind, sizes, 18, compute).value) << static_cast<int>(kind);
     }
   }
 }

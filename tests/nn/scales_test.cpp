@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include "nn/reference.hpp"
-#include "trireme/nn/stage.hpp"
 
 namespace trireme::nn::scales_test {
 namespace {

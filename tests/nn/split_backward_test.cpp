@@ -7,8 +7,6 @@
 #include <set>
 
 #include "nn/reference.hpp"
-#include "trireme/nn/experts.hpp"
-#include "trireme/nn/stage.hpp"
 
 namespace trireme::nn::split_backward_test {
 namespace {
@@ -96,27 +94,43 @@ TEST(SplitBackward, OfExpertsGivesTheBitsOfTheWholeOne) {
 }
 
 TEST(SplitBackward, OfDividedExpertsLeavesWhatIsPlannedAndReadsNoParametersForWeights) {
-  const model::Sizes sizes = test::expert_sizes();
-  const model::Experts& experts = *sizes.decoder.experts;
-  const HeldExperts held(sizes, {.rank = 0, .ranks = 1}, {});
-  const test::Flat f = test::flat(StageKind::moe, sizes, at::kFloat, false);
+  using enum model::TensorId;
+  using schedule::Phase;
+  const model::Model model{.sizes = test::expert_sizes(), .held = test::expert_sizes()};
+  const model::Experts& experts = *model.sizes.decoder.experts;
+  const model::Stage stage{.name = {},
+                           .kind = StageKind::experts,
+                           .parameters = {},
+                           .enter = model::Exchange::dispatch,
+                           .leave = model::Exchange::combine};
+  const test::Flat f = test::flat(StageKind::moe, model.sizes, at::kFloat, false);
   const auto first = static_cast<std::ptrdiff_t>(f.parameters.size()) - 3 * experts.count;
   const std::vector<at::Tensor> parameters(f.parameters.begin() + first, f.parameters.end());
-  std::vector<Grad> grads(f.grads.begin() + first, f.grads.end());
+  const std::vector<Grad> grads(f.grads.begin() + first, f.grads.end());
   std::vector<std::int64_t> begin(static_cast<std::size_t>(experts.count) + 1, 10);  // all rows are of expert 1
   begin[0] = begin[1] = 0;
+  const Microbatch m;
   for (const bool all : {false, true}) {
-    Saved saved;
-    (void)held.forward(at::randn({10, sizes.hidden}), at::rand({10}), begin, parameters,
-                       all ? Mode::train_keep_all : Mode::train, saved);
-    (void)held.backward_input(at::randn({10, sizes.hidden}), begin, parameters, saved.tensors);
-    const model::Pending planned = model::pending_tensors(StageKind::experts, sizes, 10, DType::fp32,
-                                                          all ? model::Keep::all : model::Keep::products);
+    ShardedCall call(model, stage);
+    call.routing.received = begin;
+    const auto rows = [](Phase phase) {
+      return schedule::TensorSet(phase, {permuted_tokens, permuted_probs, expert_output});
+    };
+    call[{permuted_tokens, Phase::forward}] = at::randn({10, model.sizes.hidden});
+    call[{permuted_probs, Phase::forward}] = at::rand({10});
+    call.run(&StageCode::forward, parameters, {}, m, all ? Mode::train_keep_all : Mode::train, Phase::forward,
+             rows(Phase::forward));
+    const model::Keep keep = all ? model::Keep::all : model::Keep::products;
+    call.kept.put_saved(call.kept.take_saved(keep), keep);
+    call[{expert_output, Phase::backward}] = at::randn({10, model.sizes.hidden});
+    call.run(&StageCode::backward_input, parameters, {}, m, Mode::train, Phase::backward, rows(Phase::backward));
+    const std::vector<at::Tensor> waits = call.kept.take_pending();
     Bytes bytes;
-    for (const at::Tensor& tensor : saved.tensors) bytes += Bytes{static_cast<std::int64_t>(tensor.nbytes())};
-    EXPECT_EQ(bytes, sum_of(planned.tensors));
+    for (const at::Tensor& tensor : waits) bytes += Bytes{static_cast<std::int64_t>(tensor.nbytes())};
+    EXPECT_EQ(bytes, sum_of(model::pending_tensors(StageKind::experts, model.sizes, 10, DType::fp32, keep).tensors));
     f.grad_buffer.fill_(std::numeric_limits<double>::quiet_NaN());
-    held.backward_weight(begin, grads, saved.tensors);
+    call.kept.put_pending(waits);
+    call.run(&StageCode::backward_weight, {}, grads, m, Mode::train, Phase::backward, {});
     for (const Grad& grad : grads) EXPECT_FALSE(grad.tensor.isnan().any().item<bool>()) << "experts without rows, too";
     EXPECT_EQ(grads[0].tensor.abs().max().item<float>(), 0) << "expert 0 has none";
     EXPECT_GT(grads[2].tensor.abs().max().item<float>(), 0);

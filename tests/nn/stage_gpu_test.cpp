@@ -6,9 +6,6 @@
 #include "nn/reference.hpp"
 #include "support/gpu.hpp"
 #include "trireme/kernels/attention_library.hpp"
-#include "trireme/model/tensor_plan.hpp"
-#include "trireme/nn/partition.hpp"
-#include "trireme/nn/stage.hpp"
 
 namespace trireme::nn {
 namespace {
@@ -144,24 +141,44 @@ TEST_F(StageOnGpu, EvaluatesAndInfersAsTheHostDoes) {
 }
 
 TEST_F(StageOnGpu, PartsOfTheVocabularyFollowTheHost) {
+  using enum model::TensorId;
+  using schedule::Phase;
   const Input in(StageKind::head, llama(10), at::kFloat, Mode::train);
-  const model::VocabularyPart part{.first = 34, .count = 34};
+  const model::Model model{.sizes = in.sizes, .held = in.sizes, .part = {.rank = 1, .ranks = 3}};
+  const model::Stage head{.name = {},
+                          .kind = StageKind::logits,
+                          .parameters = {},
+                          .enter = {},
+                          .leave = model::Exchange::gather_vocabulary};
+  const model::Stage embedding{.name = {},
+                               .kind = StageKind::embedding,
+                               .parameters = {},
+                               .enter = {},
+                               .leave = model::Exchange::all_reduce_activation};
   const at::Tensor projection = in.parameters.back().slice(0, 34, 68).contiguous();
   const at::Tensor softmax = at::full({42, 2}, 3.0);
+  const schedule::TensorSet all =
+      schedule::TensorSet(Phase::forward, {residual, normed, vocabulary, logits, branch_output}) |
+      schedule::TensorSet(Phase::backward, {residual, normed});
   const auto use = [&](bool on_gpu) {
+    const at::Device device = on_gpu ? at::kCUDA : at::kCPU;
     const auto place = [&](const at::Tensor& t) { return on_gpu ? to_kernels(t) : t.clone(); };
     Microbatch m = in.microbatch;
     m.inputs = place(m.inputs);
     m.targets = place(m.targets);
-    const VocabularyHead head(in.sizes, part, 3, 17, on_gpu ? at::kCUDA : at::kCPU);
-    const VocabularyEmbedding embedding(in.sizes, part);
     const Tensors parameters{place(projection)};
     const std::vector<Grad> grads{{.tensor = place(at::full_like(projection, 1.0)), .accumulate = true}};
-    at::Tensor logits;
-    Tensors out{head.forward(place(in.x), parameters, m, Mode::train, logits)};
-    out.push_back(head.backward(place(in.x), place(softmax), parameters, grads, m, std::move(logits)));
-    out.push_back(embedding.forward(parameters, m));
-    embedding.backward(place(in.d_y), grads, m);
+    ShardedCall of_head(model, head, device), of_embedding(model, embedding, device);
+    of_head[{normed, Phase::forward}] = place(in.x);
+    of_head.run(&StageCode::forward, parameters, {}, m, Mode::train, Phase::forward, all);
+    Tensors out{of_head[{vocabulary, Phase::forward}]};
+    of_head[{vocabulary, Phase::forward}] = place(softmax);
+    of_head.run(&StageCode::backward, parameters, grads, m, Mode::train, Phase::backward, all);
+    out.push_back(of_head[{normed, Phase::backward}]);
+    of_embedding.run(&StageCode::forward, parameters, {}, m, Mode::train, Phase::forward, all);
+    out.push_back(of_embedding[{branch_output, Phase::forward}]);
+    of_embedding[{residual, Phase::backward}] = place(in.d_y);
+    of_embedding.run(&StageCode::backward, parameters, grads, m, Mode::train, Phase::backward, all);
     out.push_back(grads[0].tensor);
     for (at::Tensor& t : out) t = t.cpu();
     return out;

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trireme/nn/stage.hpp"
-
 #include <gtest/gtest.h>
 
 #include "nn/reference.hpp"
@@ -25,7 +23,7 @@ at::Tensor reference(StageKind kind, const at::Tensor& x, const std::vector<at::
 }
 
 /// Runs forward, poisons the parameters as a freed ring slot would be, restores them, runs backward: as training does.
-Result train(const Stage& stage, const at::Tensor& x, const at::Tensor& d_y, test::Flat& f, const Microbatch& m,
+Result train(const WholeStage& stage, const at::Tensor& x, const at::Tensor& d_y, test::Flat& f, const Microbatch& m,
              at::Tensor* y) {
   Saved saved;
   const Result forward = stage.forward(x, f.parameters, m, Mode::train, saved);

@@ -16,7 +16,7 @@
 #include "trireme/executor/driver.hpp"
 #include "trireme/executor/links.hpp"
 #include "trireme/executor/program.hpp"
-#include "trireme/nn/partition.hpp"
+#include "trireme/nn/frame.hpp"
 #include "trireme/schedule/op.hpp"
 #include "trireme/schedule/stage_access.hpp"
 #include "trireme/store/parameter_store.hpp"
@@ -26,8 +26,8 @@ namespace trireme::executor {
 
 /// The layers of a model by compute block and stage. device: of their tensors.
 using Layers = std::vector<std::vector<nn::Layer>>;
-[[nodiscard]] Layers make_layers(const model::Model& model, std::int64_t max_seq_len, DType compute,
-                                 std::int64_t loss_chunk_tokens, at::Device device = at::kCPU);
+[[nodiscard]] Layers make_layers(const model::Model& model, std::int64_t max_seq_len, std::int64_t loss_chunk_tokens,
+                                 at::Device device = at::kCPU);
 
 struct Options {
   /// Gather and reduce lanes have separate threads. False: everything runs in the schedule's order on the calling

@@ -4,24 +4,19 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
-#include <memory>
 #include <span>
-#include <vector>
 
-#include "trireme/base/units.hpp"
 #include "trireme/kernels/grad.hpp"
-#include "trireme/kernels/loss_sums.hpp"
-#include "trireme/model/activations.hpp"
 #include "trireme/model/model.hpp"
 
-/// Stages with an explicit forward and backward. No autograd graph exists anywhere; no stage keeps a parameter.
+/// Inputs of stages, which have an explicit forward and backward. No autograd graph exists anywhere.
 namespace trireme::nn {
 
 /// train: a backward follows; saves matrix products and attention (model::Keep::products). train_keep_all: also the
 /// outputs of norms and activation functions. rebuild: saves the tensors of train without computing the output, in a
 /// recompute. evaluate: the loss only. infer: the logits of each row's last position. generate: for attention, infer
-/// with a key/value cache: `saved` holds it from one forward to the next, and is empty before the first. decide: a
-/// training forward with recompute: saves only decisions that must not be repeated (model::SavePolicy::always).
+/// with a key/value cache, which is kept from one forward to the next. decide: a training forward with recompute: saves
+/// only decisions that must not be repeated (model::SavePolicy::always).
 enum class Mode { train, train_keep_all, rebuild, evaluate, infer, generate, decide };
 [[nodiscard]] constexpr bool saves(Mode mode) { return mode < Mode::evaluate; }
 
@@ -54,72 +49,5 @@ struct Microbatch {
 };
 
 using kernels::Grad;
-
-/// Tensors that a stage keeps for its backward, in an order private to the stage. Never a parameter: those may be freed
-/// in between.
-struct Saved {
-  std::vector<at::Tensor> tensors;
-};
-
-struct Result {
-  /// [B*T, D] in the compute dtype. Head: undefined in train and evaluate; in infer the logits of each row's last
-  /// position, [B, vocab] fp32.
-  at::Tensor hidden;
-  /// From the head: forward in evaluate, if there is no z-loss; backward in train.
-  kernels::LossSums loss{};
-  /// The same from a head on a device, [2] fp64 there, without a wait of the host: `loss` is 0 then. Undefined on the
-  /// host.
-  at::Tensor device_loss;
-  /// From a moe stage: in a training forward that is not a rebuild how many tokens each expert got.
-  std::vector<std::int64_t> expert_tokens{};
-  /// From a moe stage: backward, scaled.
-  double balance_loss = 0, router_z_loss = 0;
-  at::Tensor
-      device_router_losses{};  ///< on a GPU both instead, fp64 [2]; undefined if the microbatch has neither weight
-};
-
-/// A local piece of a block's forward. Const and without state between calls: one object serves every block and
-/// microbatch.
-class Stage {
- public:
-  virtual ~Stage() = default;
-
-  /// hidden: [B*T, D], undefined for the embedding. parameters: views in the compute dtype, in the order that
-  /// model::StageKind documents. Fills `saved` in the modes that save, with exactly the tensors and bytes of
-  /// saved_tensors(kind, sizes, B*T, compute, keep), and in `decide` with those of Keep::input; otherwise leaves it
-  /// unchanged. In a recompute, `saved` holds the decisions.
-  virtual Result forward(at::Tensor hidden, std::span<const at::Tensor> parameters, const Microbatch& microbatch,
-                         Mode mode, Saved& saved) const = 0;
-
-  /// d_hidden: gradient of the loss by the stage's output, [B*T, D]; undefined for the head. Writes every gradient in
-  /// `grads` (same order as `parameters`). Returns the gradient by the stage's input, undefined for the embedding, and
-  /// from the head the loss.
-  virtual Result backward(at::Tensor d_hidden, std::span<const at::Tensor> parameters, std::span<const Grad> grads,
-                          const Microbatch& microbatch, Saved saved) const = 0;
-
-  /// The two parts of a backward, at any times: first the gradient of the stage's input, as `backward` returns it; then
-  /// `grads`, without parameter values. Between them model::pending_tensors replace the saved tensors, with exactly
-  /// these bytes. Layers of attention, mlp and moe have them; the others throw BugError.
-  virtual Result backward_input(at::Tensor d_hidden, std::span<const at::Tensor> parameters,
-                                const Microbatch& microbatch, Saved& saved) const;
-  virtual void backward_weight(std::span<const Grad> grads, const Saved& saved) const;
-};
-
-/// A whole stage. Sequences can have up to `max_seq_len` tokens. `loss_chunk_tokens`: tokens whose logits exist at
-/// once, in the head; 0: chosen so that they stay in cache. device: of its tensors.
-[[nodiscard]] std::unique_ptr<Stage> make_stage(const model::Stage& stage, const model::Sizes& sizes,
-                                                std::int64_t max_seq_len, DType compute, std::int64_t loss_chunk_tokens,
-                                                at::Device device = at::kCPU);
-
-/// The same of a stage of `kind` without a window.
-[[nodiscard]] inline std::unique_ptr<Stage> make_stage(model::StageKind kind, const model::Sizes& sizes,
-                                                       std::int64_t max_seq_len, DType compute,
-                                                       std::int64_t loss_chunk_tokens, at::Device device = at::kCPU) {
-  return make_stage(model::Stage{.name = {}, .kind = kind, .parameters = {}}, sizes, max_seq_len, compute,
-                    loss_chunk_tokens, device);
-}
-
-/// Bytes that forward saves.
-using model::saved_bytes;
 
 }  // namespace trireme::nn

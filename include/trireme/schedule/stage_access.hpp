@@ -54,10 +54,15 @@ struct TensorAccess {
   TensorSet writes;  ///< those that the op frees included, unless nothing depends on that
 };
 
-// An op on one sharded stage, or an exchange.
-[[nodiscard]] TensorAccess tensors_of(const Forward& op, const model::Model& model);
-[[nodiscard]] TensorAccess tensors_of(const Recompute& op, const model::Model& model);
-[[nodiscard]] TensorAccess tensors_of(const Backward& op, const model::Model& model);
+// One stage of an op.
+[[nodiscard]] TensorAccess tensors_of(const Forward& op, const model::Model& model, Stage stage);
+[[nodiscard]] TensorAccess tensors_of(const Recompute& op, const model::Model& model, Stage stage);
+[[nodiscard]] TensorAccess tensors_of(const Backward& op, const model::Model& model, Stage stage);
+/// An op on one sharded stage.
+template <class Compute>
+[[nodiscard]] TensorAccess tensors_of(const Compute& op, const model::Model& model) {
+  return tensors_of(op, model, *op.stage);
+}
 [[nodiscard]] TensorAccess tensors_of(const Rebuild& op, const model::Model& model);
 [[nodiscard]] TensorAccess tensors_of(const Exchanged& op, const model::Model& model);
 

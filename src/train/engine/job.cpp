@@ -138,8 +138,7 @@ Job::Job(const config::RunConfig& config, const mpi::Communicator& world, JobOpt
       peers_of(runs), config_, options_, traffic_);
   add_windows(model_, *store_, links_->table(), options_, world);
   product_workspace_ = kernels::keep_product_workspace(options_.device, config_.precision.compute);
-  layers_ = executor::make_layers(model_, config_.data.seq_len, config_.precision.compute, config_.loss.chunk_tokens,
-                                  options_.device);
+  layers_ = executor::make_layers(model_, config_.data.seq_len, config_.loss.chunk_tokens, options_.device);
   if (!options_.trains) return;
   std::optional<std::vector<schedule::Need>> needs;
   if (options_.needs) needs = options_.needs(schedules.step, model_);
