@@ -8,19 +8,31 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <filesystem>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "cli/commands.hpp"
+#include "cli/start/file_progress.hpp"
 #include "cli/start/front_page.hpp"
+#include "cli/start/launcher.hpp"
+#include "cli/start/log.hpp"
 #include "cli/start/numbers.hpp"
+#include "cli/start/with_mpi.hpp"
+#include "trireme/base/error.hpp"
+#include "trireme/base/io/make_directories.hpp"
 #include "trireme/base/io/output.hpp"
 #include "trireme/base/log.hpp"
 #include "trireme/base/seconds.hpp"
 #include "trireme/data/token_file.hpp"
+#include "trireme/data/tokenize_together.hpp"
+#include "trireme/mpi/collective_try.hpp"
+#include "trireme/mpi/topology.hpp"
+#include "trireme/supervise/directory_lock.hpp"
 #include "trireme/tokenizer/files.hpp"
 
 namespace trireme::cli {
@@ -91,11 +103,7 @@ void print_counts(const data::TokenizeCounts& counts, const tokenizer::Tokenizer
              seconds, text_bytes / 1e6 / std::max(seconds, 1e-9));
 }
 
-int tokenize(const TokenizeArguments& arguments) {
-  const Clock::time_point begin = Clock::now();
-  const auto tokenizer = tokenizer::make_tokenizer(arguments.tokenizer);
-  for (const std::string& line : tokenizer->warnings()) log::warning(line);
-  const auto progress = std::make_shared<Progress>();
+data::TokenizeOptions options_of(const TokenizeArguments& arguments) {
   data::TokenizeOptions options;
   options.spec = arguments.tokenizer;
   options.field = arguments.field;
@@ -106,14 +114,119 @@ int tokenize(const TokenizeArguments& arguments) {
   options.validation = arguments.validation;
   if (arguments.tokenizer != "bytes")
     options.tokenizer_files = io::files_of_model(tokenizer::path_of_spec(arguments.tokenizer));
+  return options;
+}
+
+bool is_masked(const TokenizeArguments& arguments) { return !arguments.response.empty() || !arguments.chat.empty(); }
+
+/// Bytes of text of the ranks, and how far they have come.
+class TogetherProgress {
+ public:
+  void operator()(const data::TokenizeProgress& now) {
+    if (seconds_since(shown_) < (terminal_ ? 0.5 : 30.0)) return;
+    shown_ = Clock::now();
+    const auto read = static_cast<double>(now.bytes), all = static_cast<double>(now.all_bytes);
+    const double rate = read / std::max(now.seconds, 1e-9);
+    fmt::print(stderr, "{}tokenize: read_MB={:.0f}/{:.0f} MB/s={:.1f} ranks={} seconds={:.0f} seconds_left={:.0f}{}",
+               terminal_ ? "\r" : "", read / 1e6, all / 1e6, rate / 1e6, now.ranks, now.seconds,
+               rate > 0 ? (all - read) / rate : 0, terminal_ ? "  " : "\n");
+    (void)std::fflush(stderr);
+    printed_ = true;
+  }
+
+  void finish() const {
+    if (printed_ && terminal_) fmt::print(stderr, "\n");
+  }
+
+ private:
+  bool terminal_ = isatty(STDERR_FILENO) == 1;
+  bool printed_ = false;
+  Clock::time_point shown_ = Clock::now();
+};
+
+/// Parts of a job under MPI, which stay when it is killed.
+std::string parts_folder(const std::string& output) { return output + ".parts"; }
+
+/// Every rank tokenizes a part of the files.
+int tokenize_with_others(const mpi::Communicator& world, supervise::Watchdog& watchdog,
+                         const TokenizeArguments& arguments) {
+  constexpr double timeout_seconds = 600;
+  const Clock::time_point begin = Clock::now();
+  install_log({.rank = world.rank(), .host = mpi::hostname()}, environment("TRIREME_LOG"));
+  check_launcher(launched(environment), world.size(), mpi_library());
+  const auto mark = [&watchdog] { watchdog.mark("tokenizing", supervise::Watchdog::no_step); };
+  mark();
+  const mpi::Progress files = file_progress(timeout_seconds, mark);
+  std::unique_ptr<tokenizer::Tokenizer> tokenizer;
+  mpi::collective_try(world, "read the tokenizer", [&] { tokenizer = tokenizer::make_tokenizer(arguments.tokenizer); });
+  if (world.rank() == 0)
+    for (const std::string& line : tokenizer->warnings()) log::warning(line);
+  data::TokenizeOptions options = options_of(arguments);
+  options.threads =
+      mpi::threads_for_rank(mpi::probe_topology(world), arguments.threads, environment("OMP_NUM_THREADS"));
+  std::vector<std::string> inputs;
+  std::unique_ptr<supervise::DirectoryLock> lock;
+  const std::string parts = parts_folder(arguments.output);
+  (void)mpi::on_first_rank(
+      world, "look for the text files",
+      [&] {
+        inputs = data::tokenize_inputs(arguments.inputs, arguments.output, options);
+        if (const auto piped = std::ranges::find(inputs, "-"); piped != inputs.end())
+          throw ConfigError("standard input cannot be divided among ranks: start trireme tokenize without mpirun");
+        io::make_directory_of(parts + "/");
+        lock = std::make_unique<supervise::DirectoryLock>(parts, "the folder of parts");
+        return std::string();
+      },
+      files);
+  TogetherProgress progress;
+  const data::TokenizedTogether made =
+      data::tokenize_together(world, *tokenizer, inputs, arguments.output, options,
+                              {.parts = parts,
+                               .described = arguments.output,
+                               .progress = [&progress](const data::TokenizeProgress& now) { progress(now); },
+                               .mark = mark,
+                               .files = files});
+  if (world.rank() != 0) return 0;
+  progress.finish();
+  print_counts(made.counts, *tokenizer, seconds_since(begin), !arguments.field.empty(), is_masked(arguments));
+  const auto [least, most] = std::ranges::minmax(made.work_bytes);
+  fmt::print("{} ranks, each {:.4g} to {:.4g} MB of text (a byte of a compressed file counts as four)\n", world.size(),
+             static_cast<double>(least) / 1e6, static_cast<double>(most) / 1e6);
+  std::error_code ignored;
+  std::filesystem::remove_all(parts, ignored);
+  lock.reset();
+  return 0;
+}
+
+int tokenize_alone(const TokenizeArguments& arguments) {
+  const Clock::time_point begin = Clock::now();
+  const auto tokenizer = tokenizer::make_tokenizer(arguments.tokenizer);
+  for (const std::string& line : tokenizer->warnings()) log::warning(line);
+  const auto progress = std::make_shared<Progress>();
+  data::TokenizeOptions options = options_of(arguments);
   options.threads =
       arguments.threads > 0 ? arguments.threads : static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   options.progress = [progress](std::int64_t bytes, const data::TokenizeCounts& counts) { (*progress)(bytes, counts); };
   const data::TokenizeCounts counts = data::tokenize_files(*tokenizer, arguments.inputs, arguments.output, options);
   progress->finish();
-  const bool masked = !arguments.response.empty() || !arguments.chat.empty();
-  print_counts(counts, *tokenizer, seconds_since(begin), !arguments.field.empty(), masked);
+  print_counts(counts, *tokenizer, seconds_since(begin), !arguments.field.empty(), is_masked(arguments));
   return 0;
+}
+
+/// Under a launcher, and to continue from the parts of a job that was killed, by ranks of MPI.
+int tokenize(const TokenizeArguments& arguments) {
+  std::error_code error;
+  const std::optional<Launched> by = launched(environment);
+  if ((!by || by->ranks == 1) && !std::filesystem::exists(parts_folder(arguments.output), error))
+    return tokenize_alone(arguments);
+  require_process_manager();
+  constexpr double timeout_seconds = 600;
+  return with_mpi(timeout_seconds, [&](const mpi::Communicator& world, supervise::Watchdog& watchdog) {
+    const int code = tokenize_with_others(world, watchdog, arguments);
+    mpi::collective_try(world, "end the program", [] {});
+    watchdog.rest();
+    return code;
+  });
 }
 
 }  // namespace
@@ -170,11 +283,16 @@ void add_tokenize(CLI::App& app, Action& chosen) {
   command->footer(
       "Without --field each file is one document. With --response or --chat a mask (OUTPUT.mask) selects the tokens "
       "that count in the loss; training and evaluation follow it. The output appears when it is complete; data.train "
-      "of a run file takes it as it is. Documents are in the order of files, whatever the number of threads.\n\n"
+      "of a run file takes it as it is. Documents are in the order of files, whatever the number of threads.\n"
+      "Under mpirun or srun the ranks share the files and write the same output: uncompressed JSON lines in pieces, "
+      "other files whole. A job that was killed leaves OUTPUT.parts, from which the same command continues on any "
+      "number "
+      "of ranks.\n\n"
       "Examples:\n"
       "  trireme tokenize --tokenizer bytes -o runs/data/book.bin book.txt         ids 0 to 255, 256 ends a document\n"
       "  trireme tokenize --tokenizer spm:tokenizer.model -o data/web.idx web-*.txt       Megatron .bin/.idx\n"
       "  trireme tokenize --tokenizer bytes --field prompt --response response -o data/answers.bin answers.jsonl\n"
+      "  mpirun -n 8 trireme tokenize --tokenizer hf:tokenizer.json --field text -o web.bin web/ --threads 1\n"
       "  zcat web.jsonl.gz | trireme tokenize --tokenizer hf:tokenizer.json --field text --validation 0.005 -o web.bin "
       "-");
   command->callback([&chosen, arguments] { chosen = [arguments] { return tokenize(*arguments); }; });

@@ -4,6 +4,7 @@
 
 #include "config/section.hpp"
 #include "trireme/config/rules.hpp"
+#include "trireme/config/text_source.hpp"
 #include "trireme/config/validation_sets.hpp"
 
 namespace trireme::config {
@@ -15,8 +16,12 @@ constexpr double largest_sample = 0x1p53;  // a mix of sources weighs samples in
 Expected read_file(const Value& value, TokenSource& source) {
   if (Expected expected = read_path(value, source.path)) return expected;
   if (source.path.empty()) return "a path that is not empty";
-  if (source.path.find_first_of("*?") != std::string::npos)
-    return "the path of one file: wildcards are not expanded, list the files";
+  if (!names_text(source.path))
+    return source.path.find_first_of("*?") == std::string::npos
+               ? std::nullopt
+               : Expected("the path of one token file: wildcards are not expanded, list the files");
+  if (const auto text = parse_text_source(source.path); std::holds_alternative<std::string>(text))
+    return std::get<std::string>(text);
   return std::nullopt;
 }
 
@@ -131,12 +136,13 @@ std::vector<Option> data_options() {
   Section<Data> s("data", &RunConfig::data);
   s.custom(
        "train", "paths", read_train, [](const Data& data) { return print_files(data.train, data.weighted); },
-       "token files: a path, a list of paths (concatenated), or a list of { path, weight } (mixed)")
+       "token files or text: a path, a list of paths (concatenated), or a list of { path, weight } (mixed); text: "
+       ".jsonl or .txt (.gz, .zst), DIR/ or a pattern, with options as in \"web/*.jsonl#field=content\"")
       .required();
   s.custom(
        "validation", "paths", [](const Value& value, Data& data) { return read_validation(value, data.validation); },
        print_validation,
-       "token files for evaluation: a path, a list of paths, or a table of named sets, each with its own loss")
+       "token files or text for evaluation: a path, a list of paths, or a table of named sets, each with its own loss")
       .default_is("none");
   s.choice(
       "format", &Data::format,

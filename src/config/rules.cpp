@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "trireme/config/names.hpp"
+#include "trireme/config/text_source.hpp"
 #include "trireme/config/validation_sets.hpp"
 
 namespace trireme::config {
@@ -47,6 +48,22 @@ Broken document_end_is_in_the_vocabulary(const RunConfig& config) {
   if (vocab_size == 0 || config.data.document_end.value_or(0) < vocab_size) return std::nullopt;
   return fmt::format("token id {} is beyond model.vocab_size {}; ids go from 0 to {}", *config.data.document_end,
                      vocab_size, vocab_size - 1);
+}
+
+Broken text_has_a_tokenizer(const RunConfig& config) {
+  const auto first_text = [&]() -> const TokenSource* {
+    for (const auto* sources : {&config.data.train, &config.data.validation})
+      for (const TokenSource& source : *sources)
+        if (names_text(source.path)) return &source;
+    return nullptr;
+  }();
+  if (first_text == nullptr) return std::nullopt;
+  if (config.data.tokenizer.empty())
+    return fmt::format(
+        "{} is text, which needs data.tokenizer: \"bytes\", \"spm:PATH\" or \"hf:PATH\"; set it, or list token files",
+        first_text->path);
+  if (config.data.format == TokenFormat::automatic) return std::nullopt;
+  return fmt::format("{} is text, but data.format is of token files; remove data.format", first_text->path);
 }
 
 Broken vocabulary_fits_the_format(const RunConfig& config) {
@@ -200,6 +217,7 @@ std::vector<Rule> general_rules() {
       {{"data.ignore_targets", "model.vocab_size"}, ignored_targets_are_in_the_vocabulary},
       {{"data.document_end", "model.vocab_size"}, document_end_is_in_the_vocabulary},
       {{"data.format", "model.vocab_size"}, vocabulary_fits_the_format},
+      {{"data.train", "data.validation", "data.tokenizer", "data.format"}, text_has_a_tokenizer},
       {{"batch.global", "batch.micro"}, micro_divides_global},
       {{"train.steps", "batch.global", "data.seq_len"}, tokens_can_be_counted},
       {{"model.layers", "model.hidden_size", "model.intermediate_size", "model.vocab_size", "model.heads",

@@ -23,6 +23,7 @@
 #include "trireme/checkpoint/save/staging.hpp"
 #include "trireme/config/load.hpp"
 #include "trireme/config/names.hpp"
+#include "trireme/config/text_source.hpp"
 #include "trireme/data/dataset.hpp"
 #include "trireme/data/document_checks.hpp"
 #include "trireme/data/tokenizer_check.hpp"
@@ -91,39 +92,6 @@ void compare_with_model(const config::RunConfig& config, const tokenizer::Tokeni
   if (!differs.empty())
     log::warning(fmt::format("data.tokenizer = {} {}, but {} was trained with {}: its embeddings are of other tokens",
                              config.data.tokenizer, differs, config.model.from, known));
-}
-
-void check_data(const config::RunConfig& config) {
-  const config::Data& data = config.data;
-  std::int64_t ids = std::numeric_limits<std::int64_t>::max();
-  std::unique_ptr<tokenizer::Tokenizer> tokenizer;
-  const std::string spec = data.tokenizer.empty() ? tokenizer_of_model(config.model.from) : data.tokenizer;
-  const std::string described =
-      data.tokenizer.empty() ? fmt::format("that of model.from is {}", spec) : "data.tokenizer is " + spec;
-  if (!spec.empty()) tokenizer = tokenizer::make_tokenizer(spec);
-  if (!data.tokenizer.empty()) {
-    ids = tokenizer->vocab_size();
-    if (data.check_tokenizer) compare_with_model(config, *tokenizer);
-  }
-  const auto train = data::open_datasets(data.train, data.weighted, data.format, data.seq_len, config.model.vocab_size);
-  if (config.device.cuda_graphs && std::ranges::any_of(train, &data::Dataset::masked))
-    throw ConfigError(
-        "device.cuda_graphs replays a captured step, but data.train has a mask of targets (made by `tokenize "
-        "--response` or `--chat`), so that the loss scale varies per step; set device.cuda_graphs = false");
-  const auto check = [&](const std::vector<data::Dataset>& datasets) {
-    data::require_document_ends(data, datasets);
-    check_tokens(datasets, data.tokenizer, ids);
-    if (tokenizer && data.check_tokenizer) {
-      data::require_tokenizer(datasets, *tokenizer, described,
-                              "set data.tokenizer to the file's, tokenize again, or set data.check_tokenizer = false");
-      data::warn_of_other_ids(datasets, spec, *tokenizer);
-    }
-    if (data.document_mask) data::warn_of_document_ends(datasets, data.document_end);
-  };
-  check(train);
-  if (config.train.eval_every > 0)
-    check(data::open_datasets(data.validation, false, data.format, data.seq_len, config.model.vocab_size, {},
-                              data::FileTail::padded));
 }
 
 /// The default of data.document_end where masks need it.
@@ -197,6 +165,40 @@ planner::Machine machine_of_rank(bool gpu) {
 
 }  // namespace
 
+void check_data(const config::RunConfig& given) {
+  const config::RunConfig config = checkpoint::complete_model(given);
+  const config::Data& data = config.data;
+  std::int64_t ids = std::numeric_limits<std::int64_t>::max();
+  std::unique_ptr<tokenizer::Tokenizer> tokenizer;
+  const std::string spec = data.tokenizer.empty() ? tokenizer_of_model(config.model.from) : data.tokenizer;
+  const std::string described =
+      data.tokenizer.empty() ? fmt::format("that of model.from is {}", spec) : "data.tokenizer is " + spec;
+  if (!spec.empty()) tokenizer = tokenizer::make_tokenizer(spec);
+  if (!data.tokenizer.empty()) {
+    ids = tokenizer->vocab_size();
+    if (data.check_tokenizer) compare_with_model(config, *tokenizer);
+  }
+  const auto train = data::open_datasets(data.train, data.weighted, data.format, data.seq_len, config.model.vocab_size);
+  if (config.device.cuda_graphs && std::ranges::any_of(train, &data::Dataset::masked))
+    throw ConfigError(
+        "device.cuda_graphs replays a captured step, but data.train has a mask of targets (made by `tokenize "
+        "--response` or `--chat`), so that the loss scale varies per step; set device.cuda_graphs = false");
+  const auto check = [&](const std::vector<data::Dataset>& datasets) {
+    data::require_document_ends(data, datasets);
+    check_tokens(datasets, data.tokenizer, ids);
+    if (tokenizer && data.check_tokenizer) {
+      data::require_tokenizer(datasets, *tokenizer, described,
+                              "set data.tokenizer to the file's, tokenize again, or set data.check_tokenizer = false");
+      data::warn_of_other_ids(datasets, spec, *tokenizer);
+    }
+    if (data.document_mask) data::warn_of_document_ends(datasets, data.document_end);
+  };
+  check(train);
+  if (config.train.eval_every > 0)
+    check(data::open_datasets(data.validation, false, data.format, data.seq_len, config.model.vocab_size, {},
+                              data::FileTail::padded));
+}
+
 std::string preflight(config::RunConfig config, int ranks, int node_ranks) {
   config::require_trainable(config);
   check_device(config.device);
@@ -223,7 +225,7 @@ std::string preflight(config::RunConfig config, int ranks, int node_ranks) {
                       checkpoint::available_host_memory());
   checkpoint::check_weights(complete, model);
   check_prefetch(complete, config::resolve(complete, ranks));
-  check_data(complete);
+  if (!config::reads_text(complete)) check_data(complete);
   if (needs_hdf5(complete)) checkpoint::check_hdf5();
   check_output_directory(complete);
   hint_at_files(complete, model, mesh, node_ranks);

@@ -70,6 +70,10 @@ struct TokenizeOptions {
 TokenizeCounts tokenize_files(const tokenizer::Tokenizer& tokenizer, const std::vector<std::string>& arguments,
                               const std::string& output, const TokenizeOptions& options = {});
 
+/// The files that `tokenize_files` reads, in order. Throws as it does before it reads.
+[[nodiscard]] std::vector<std::string> tokenize_inputs(const std::vector<std::string>& arguments,
+                                                       const std::string& output, const TokenizeOptions& options);
+
 /// Path of the documents for validation: "data/web-validation.idx" for "data/web.idx".
 [[nodiscard]] std::string validation_path(const std::string& output);
 

@@ -3,8 +3,10 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "trireme/base/io/input_file.hpp"
@@ -28,11 +30,22 @@ class Decompressor {
 /// Frames one after another.
 [[nodiscard]] std::unique_ptr<Decompressor> make_zstd(const std::string& name);
 
+/// The lines of an uncompressed file that begin at one of the bytes [begin, end).
+struct LineRange {
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+};
+
+/// Whether `bytes`, the first of a file, begin gzip or zstd data.
+[[nodiscard]] bool is_compressed(std::string_view bytes);
+
 /// A file or pipe read from front to back; gzip and zstd, known by their first bytes, are decompressed on the way.
 class Stream {
  public:
   /// "-" is standard input. Throws DataError as io::InputFile does.
   explicit Stream(const std::string& path);
+  /// Reads some lines of a file; `consumed` counts their bytes, and there is no hash.
+  Stream(const std::string& path, LineRange lines);
 
   /// Fills `out`, or as much as remains of the file; returns the bytes, 0 at the end. Throws DataError when reading
   /// fails or compressed data are damaged or end too early.
@@ -46,6 +59,7 @@ class Stream {
 
  private:
   void refill();
+  void refill_lines();
 
   io::InputFile file_;
   bool standard_input_;
@@ -55,6 +69,9 @@ class Stream {
   std::int64_t consumed_ = 0;
   Xxh3 hash_;
   std::unique_ptr<Decompressor> decompressor_;  ///< of a compressed file
+  std::optional<LineRange> lines_;              ///< absent: the whole file
+  std::int64_t next_ = 0;                       ///< byte of the file that is read next, of lines
+  bool within_line_ = false;                    ///< that byte is of a line that begins before the first one
 };
 
 }  // namespace trireme::data::text
