@@ -292,7 +292,7 @@ void add_tokenize(CLI::App& app, Action& chosen) {
       "  trireme tokenize --tokenizer bytes -o runs/data/book.bin book.txt         ids 0 to 255, 256 ends a document\n"
       "  trireme tokenize --tokenizer spm:tokenizer.model -o data/web.idx web-*.txt       Megatron .bin/.idx\n"
       "  trireme tokenize --tokenizer bytes --field prompt --response response -o data/answers.bin answers.jsonl\n"
-      "  mpirun -n 8 trireme tokenize --tokenizer hf:tokenizer.json --field text -o web.bin web/ --threads 1\n"
+      "  mpirun -n 2 trireme tokenize --tokenizer bytes -o data/two.bin web-1.txt web-2.txt\n"
       "  zcat web.jsonl.gz | trireme tokenize --tokenizer hf:tokenizer.json --field text --validation 0.005 -o web.bin "
       "-");
   command->callback([&chosen, arguments] { chosen = [arguments] { return tokenize(*arguments); }; });
