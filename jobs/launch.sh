@@ -15,6 +15,8 @@
 #                  than the one at its start
 #   FAILURES_TOO   yes: requeue failed jobs, too, on the same condition
 #   CHECKPOINTS    checkpoint.directory, if it is not a plain line of the run file or a setting
+#   SPARES         nodes of the job, of those in --nodes, that wait for another one's failure; the ranks then restart in
+#                  the job (trireme supervise). Give sbatch --no-kill, or Slurm ends a job that loses a node
 set -uo pipefail
 
 # The job as scontrol, squeue and scancel select it. SLURM_JOB_ID of an array's last task selects the whole array.
@@ -166,7 +168,7 @@ train() {
   load_modules
   command -v "$TRIREME" >/dev/null || job_fails "there is no program $TRIREME: load its module, or set TRIREME" 5
   [[ -r $RUN ]] || job_fails "cannot read the run file $RUN (from $PWD)" 2
-  local one arguments=("$RUN") plugin before code=0
+  local one arguments=("$RUN") plugin before supervisor=() code=0
   for one in ${SETTINGS:-}; do arguments+=(--set "$one"); done
   arguments+=("$@")
   plugin=$(mpi_plugin) || exit $?
@@ -177,11 +179,12 @@ train() {
   ulimit -c 0
   before=$(newest_checkpoint)
   [[ $signaled == no || ${REQUEUE:-yes} != yes ]] || requeue_job "asked to save before the ranks had begun" early
-  job_logs "$SLURM_NTASKS ranks on ${SLURM_JOB_NUM_NODES} nodes ($SLURM_JOB_NODELIST), $OMP_NUM_THREADS threads each, --mpi=$plugin," \
+  ((${SPARES:-0} == 0)) || supervisor=("$TRIREME" supervise --spares "$SPARES" --)
+  job_logs "$SLURM_NTASKS ranks on ${SLURM_JOB_NUM_NODES} nodes ($SLURM_JOB_NODELIST)${supervisor:+, nodes of them spare: $SPARES}, $OMP_NUM_THREADS threads each, --mpi=$plugin," \
     "restart ${SLURM_RESTART_COUNT:-0}"
   # --kill-on-bad-exit=0: the first rank that exits with 75 must not kill the others; a failing rank aborts the job itself.
   # shellcheck disable=SC2086  # several options in one variable
-  start_step srun --mpi="$plugin" --kill-on-bad-exit=0 --wait=60 ${SRUN_OPTIONS:-} "$TRIREME" train "${arguments[@]}"
+  start_step "${supervisor[@]}" srun --mpi="$plugin" --kill-on-bad-exit=0 --wait=60 ${SRUN_OPTIONS:-} "$TRIREME" train "${arguments[@]}"
   [[ $signaled == no ]] || kill -USR1 "$step"
   await_step || code=$?
   trap - USR1 TERM

@@ -38,7 +38,7 @@ FOLDERS = {
     "data": "text .",
     "checkpoint": ". save load",
     "train": "engine record console setup save .",
-    "cli": "start inference . init pages doctor front",
+    "cli": "start inference . init pages supervise doctor front",
 }
 VALUE_LIBRARIES = ("fmt/", "toml++/", "nlohmann/")
 GENERATED = ("git_hash.hpp",)

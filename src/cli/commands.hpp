@@ -2,6 +2,8 @@
 #pragma once
 
 #include <functional>
+#include <string>
+#include <vector>
 
 #include "trireme/config/run_config.hpp"
 
@@ -32,6 +34,8 @@ void add_pages(CLI::App& app, Action& chosen);
 using CompleteModel = std::function<config::RunConfig(config::RunConfig)>;
 void add_plan(CLI::App& app, Action& chosen, const CompleteModel& complete);
 void add_submit(CLI::App& app, Action& chosen);
+/// words: the launcher's command, behind `--`.
+void add_supervise(CLI::App& app, Action& chosen, const std::vector<std::string>& words);
 /// inspect, verify, import and export.
 void add_checkpoints(CLI::App& app, Action& chosen);
 

@@ -27,6 +27,7 @@ int run(int argc, char** argv) {
   cli::add_train(app, chosen);
   cli::add_plan(app, chosen, [](config::RunConfig config) { return checkpoint::complete_model(std::move(config)); });
   cli::add_submit(app, chosen);
+  cli::add_supervise(app, chosen, {});
   cli::add_tokenize(app, chosen);
   cli::add_generate(app, chosen);
   cli::add_chat(app, chosen);

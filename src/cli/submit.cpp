@@ -87,6 +87,10 @@ void add_submit(CLI::App& app, Action& chosen) {
   command->add_option("RUN.toml", a->run_file, "The run file")->required();
   command->add_option("--nodes", a->nodes, "Nodes of the job")->required()->check(count);
   command
+      ->add_option("--spares", a->spares,
+                   "More nodes, which wait: after a failure the run restarts in the job without the node that failed")
+      ->check(whole_number(0, std::numeric_limits<int>::max() / 1024));
+  command
       ->add_option("--gpus-per-node", a->gpus_per_node,
                    "GPUs of a node, one rank each; 0: ranks on CPUs (default: of --machine)")
       ->check(whole_number(0, 1024));

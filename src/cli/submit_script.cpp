@@ -79,7 +79,7 @@ std::string directives(const SubmitArguments& arguments, const config::RunConfig
     text += fmt::format("#SBATCH --{}={}\n", name, word(name, value));
   };
   add("job-name", job_name(config.run.name));
-  add("nodes", std::to_string(arguments.nodes));
+  add("nodes", std::to_string(arguments.nodes + arguments.spares));
   add("ntasks-per-node", std::to_string(ranks));
   if (gpus > 0) add("gpus-per-node", std::to_string(gpus));
   add("cpus-per-task", std::to_string(arguments.cpus_per_task));
@@ -87,7 +87,8 @@ std::string directives(const SubmitArguments& arguments, const config::RunConfig
   add("time", arguments.time);
   if (!arguments.account.empty()) add("account", arguments.account);
   if (!arguments.partition.empty()) add("partition", arguments.partition);
-  if (arguments.nodes > 1) text += "#SBATCH --exclusive\n";
+  if (arguments.nodes + arguments.spares > 1) text += "#SBATCH --exclusive\n";
+  if (arguments.spares > 0) text += "#SBATCH --no-kill\n";
   text += "#SBATCH --signal=B:USR1@300\n#SBATCH --requeue\n#SBATCH --open-mode=append\n#SBATCH --output=%x-%j.out\n";
   for (const std::string& option : arguments.options) text += fmt::format("#SBATCH {}\n", word("--option", option));
   return text;
@@ -121,6 +122,8 @@ std::string submit_script(const SubmitArguments& arguments, const config::RunCon
   variable("MPI_PLUGIN", "", "srun's --mpi=; empty: pmix, or pmi2 (MPICH)");
   variable("REQUEUE", arguments.try_steps > 0 ? "no" : "yes", "no: a job that saved ends with exit code 75");
   variable("FAILURES_TOO", arguments.try_steps > 0 ? "no" : "yes", "no: a job that broke stays ended");
+  if (arguments.spares > 0)
+    variable("SPARES", std::to_string(arguments.spares), "nodes of the job that wait for another one's failure");
   text += fmt::format(": \"${{SRUN_OPTIONS:=--cpu-bind=cores --mem-bind=local {}--distribution=block:cyclic}}\"\n\n",
                       gpus > 0 ? "--gpu-bind=none " : "");
   text += launch_script();

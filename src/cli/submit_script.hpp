@@ -15,6 +15,7 @@ struct SubmitArguments {
   std::string run_file;
   std::vector<std::string> overrides;
   int nodes = 1;
+  int spares = 0;                     ///< in addition to `nodes`: wait for the failure of another
   std::optional<int> gpus_per_node;   ///< 0: ranks compute on CPUs
   std::optional<int> ranks_per_node;  ///< of nodes without GPUs
   std::string machine;

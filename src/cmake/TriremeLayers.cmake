@@ -193,7 +193,8 @@ endfunction()
 # `trireme plan` starts at once. It runs the full program for every other command.
 function(trireme_front)
   set(cli ${PROJECT_SOURCE_DIR}/src/cli)
-  file(GLOB sources CONFIGURE_DEPENDS ${cli}/front/*.cpp ${cli}/plan*.cpp ${cli}/submit*.cpp ${cli}/this_build.cpp
+  file(GLOB sources CONFIGURE_DEPENDS ${cli}/front/*.cpp ${cli}/plan*.cpp ${cli}/submit*.cpp ${cli}/supervise/*.cpp
+    ${cli}/this_build.cpp
     ${cli}/start/help_text.cpp ${cli}/start/launcher.cpp ${cli}/start/numbers.cpp
     ${cli}/start/log.cpp ${cli}/start/standard_streams.cpp ${cli}/start/train_arguments.cpp)
   get_property(values GLOBAL PROPERTY trireme_value_layers)

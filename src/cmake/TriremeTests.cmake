@@ -587,8 +587,9 @@ function(trireme_slurm_tests)
   foreach(file IN LISTS files)
     get_filename_component(name ${file} NAME_WE)
     trireme_test_setting(${file} timeout 300 timeout)
+    trireme_test_setting(${file} labels "" labels)
     add_test(NAME slurm.${name} COMMAND bash -eu -o pipefail ${file} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR}/tests/slurm)
-    set_tests_properties(slurm.${name} PROPERTIES LABELS "machine;mpi;slow" TIMEOUT ${timeout} COST ${timeout} RESOURCE_LOCK slurm SKIP_RETURN_CODE 77
+    set_tests_properties(slurm.${name} PROPERTIES LABELS "machine;mpi;slow;${labels}" TIMEOUT ${timeout} COST ${timeout} RESOURCE_LOCK slurm SKIP_RETURN_CODE 77
       ENVIRONMENT "${trireme_test_environment};TRIREME=$<TARGET_FILE:trireme>;TRIREME_SOURCE=${PROJECT_SOURCE_DIR}")
   endforeach()
 endfunction()

@@ -37,11 +37,24 @@ constexpr milliseconds between_tries(100);
 constexpr milliseconds until_others_wrote(1000);
 constexpr double signs_waited_for = 2.5;
 
+/// Value of TRIREME_LIFE, "ID N": start N of a run under `trireme supervise`, which ends all ranks between two starts.
+struct Life {
+  std::string id;  ///< empty: not supervised
+  long number = 0;
+};
+
+Life life_of(const std::string& text) {
+  const std::size_t blank = text.find(' ');
+  if (blank == std::string::npos) return {};
+  return {.id = text.substr(0, blank), .number = std::atol(text.c_str() + blank)};
+}
+
 /// Holder of a lock, as recorded in its file.
 struct Holder {
   std::string job;    ///< Slurm's number, or empty
   std::string step;   ///< of that job
   long restarts = 0;  ///< of that job
+  Life life;
   std::string host;
   pid_t pid = 0;
   std::string pids;     ///< where that number is a process's: `numbers_of_processes`
@@ -56,12 +69,12 @@ struct Holder {
   }
 };
 
-std::string slurm_variable(const char* name) {
+std::string variable(const char* name) {
   const char* text = std::getenv(name);
   return text == nullptr ? "" : text;
 }
 
-long restarts() { return std::atol(slurm_variable("SLURM_RESTART_COUNT").c_str()); }
+long restarts() { return std::atol(variable("SLURM_RESTART_COUNT").c_str()); }
 
 /// This boot of this machine, and the container: elsewhere a process may have the same number.
 std::string numbers_of_processes() {
@@ -84,6 +97,7 @@ Holder holder_of(const std::string& text) {
   return {.job = field(text, "job"),
           .step = field(text, "step"),
           .restarts = std::atol(field(text, "restarts").c_str()),
+          .life = life_of(field(text, "life")),
           .host = field(text, "host"),
           .pid = static_cast<pid_t>(std::atol(field(text, "pid").c_str())),
           .pids = field(text, "pids"),
@@ -127,7 +141,9 @@ bool runs_here(const Holder& holder) {
 bool lives(const Holder& holder, int descriptor, bool locked, double heartbeat_seconds) {
   if (holder.nobody()) return false;
   // Slurm restarts a job only when all of it has ended. One start has many steps.
-  if (!holder.job.empty() && holder.job == slurm_variable("SLURM_JOB_ID") && holder.restarts < restarts()) return false;
+  if (!holder.job.empty() && holder.job == variable("SLURM_JOB_ID") && holder.restarts < restarts()) return false;
+  const Life mine = life_of(variable("TRIREME_LIFE"));
+  if (!mine.id.empty() && holder.life.id == mine.id && holder.life.number < mine.number) return false;
   if (holder.host == mpi::hostname()) {
     if (locked) return false;  // the kernel has released the lock
     if (runs_here(holder)) return true;
@@ -198,10 +214,11 @@ void DirectoryLock::take(const std::string& what, double heartbeat_seconds) {
 }
 
 std::string DirectoryLock::write_owner() const {
-  const std::string job = slurm_variable("SLURM_JOB_ID");
+  const std::string job = variable("SLURM_JOB_ID");
   std::string text;
-  if (!job.empty())
-    text = fmt::format("job {}\nstep {}\nrestarts {}\n", job, slurm_variable("SLURM_STEP_ID"), restarts());
+  if (!job.empty()) text = fmt::format("job {}\nstep {}\nrestarts {}\n", job, variable("SLURM_STEP_ID"), restarts());
+  if (const std::string life = variable("TRIREME_LIFE"); !life_of(life).id.empty())
+    text += fmt::format("life {}\n", life);
   text += fmt::format("host {}\npid {}\npids {}\nstarted {}\nsince {:%Y-%m-%d %H:%M:%S}\n", mpi::hostname(), ::getpid(),
                       numbers_of_processes(), process_start(::getpid()), fmt::localtime(std::time(nullptr)));
   if (const int error = overwrite(descriptor_, text); error != 0)

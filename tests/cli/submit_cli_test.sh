@@ -67,6 +67,14 @@ says 'put it into the run file'
 # shellcheck disable=SC2016
 submit 2 run.toml --nodes 2 --account 'a b' --dry-run
 
+# Spares are nodes in addition, in a job that survives the loss of one.
+submit 0 run.toml --nodes 2 --spares 1 --gpus-per-node 4 --dry-run
+has '#SBATCH --nodes=3'
+has '#SBATCH --no-kill'
+has ': "${SPARES:=1}"               # nodes of the job that wait for another one'"'"'s failure'
+submit 0 run.toml --nodes 2 --gpus-per-node 4 --dry-run
+! grep -qE 'SPARES:=|no-kill$' out || fail "spares without a request"
+
 # Without Slurm the script is written, and its path printed; it may be replaced, other files may not.
 PATH=/usr/bin/nowhere submit 5 run.toml --nodes 2
 says 'The job script is run.sbatch: run `sbatch run.sbatch`'

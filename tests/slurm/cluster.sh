@@ -1,11 +1,14 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# A real Slurm cluster of two nodes on this machine: munge, slurmctld and two slurmd, out of Debian's packages.
+# A real Slurm cluster of two nodes (CLUSTER_NODES=3: of three) on this machine: munge, slurmctld and a slurmd per
+# node, out of Debian's packages.
 #
 #   eval "$(tests/slurm/cluster.sh up)"   starts it; prints the variables that srun, sbatch and scontrol need
 #   tests/slurm/cluster.sh down           ends it, its jobs, and what it wrote
 #   tests/slurm/cluster.sh status         how it is
+#   tests/slurm/cluster.sh lose n2        kills all processes of a node, its daemon included
+#   tests/slurm/cluster.sh return n2      starts the daemon of a lost node
 #
 # All files are in $TRIREME_CLUSTER (default: /var/tmp/trireme-cluster-UID), with a separate munge key and ports: a site's Slurm and
 # munge are never touched. Each node has its own name, /tmp and /dev/shm (PMIx and Open MPI keep files
@@ -16,7 +19,8 @@ set -euo pipefail
 
 readonly home=${TRIREME_CLUSTER:-/var/tmp/trireme-cluster-$(id -u)}
 readonly conf=$home/slurm.conf
-readonly nodes=(n1 n2)
+mapfile -t nodes < <(seq -f 'n%g' "${CLUSTER_NODES:-2}")
+readonly nodes
 
 say() { printf 'cluster: %s\n' "$*" >&2; }
 cannot() { say "cannot start here: $*"; echo "skipped: $*" >&2; exit 77; }
@@ -31,13 +35,13 @@ check_machine() {
     cannot "the kernel refuses namespaces (unshare -m -u): a container without CAP_SYS_ADMIN?"
 }
 
-# Three unused ports, in case another cluster is up, outside the range of outgoing connections.
+# free_ports COUNT: unused ports, in case another cluster is up, outside the range of outgoing connections.
 free_ports() {
-  python3 - <<'PYTHON'
-import pathlib, random, socket
+  python3 - "$1" <<'PYTHON'
+import pathlib, random, socket, sys
 first_outgoing = int(pathlib.Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
 held = []
-while len(held) < 3:
+while len(held) < int(sys.argv[1]):
     s = socket.socket()
     try:
         s.bind(("", random.randrange(10240, first_outgoing) if first_outgoing > 11000 else 0))
@@ -49,9 +53,9 @@ PYTHON
 }
 
 write_configuration() {
-  local host ctld d1 d2
+  local host ctld port ports node
   host=$(hostname -s)
-  read -r ctld d1 d2 < <(free_ports)
+  read -r ctld ports < <(free_ports $((1 + ${#nodes[@]})))
   cat >"$conf" <<CONF
 ClusterName=trireme
 SlurmctldHost=$host(127.0.0.1)
@@ -85,11 +89,13 @@ SlurmdTimeout=300
 MessageTimeout=60
 TCPTimeout=20
 BatchStartTimeout=60
-NodeName=n1 NodeHostname=$host NodeAddr=127.0.0.1 Port=$d1 CPUs=4 RealMemory=4000 Gres=gpu:2
-NodeName=n2 NodeHostname=$host NodeAddr=127.0.0.1 Port=$d2 CPUs=4 RealMemory=4000 Gres=gpu:2
 PartitionName=batch Nodes=ALL Default=YES MaxTime=INFINITE State=UP OverSubscribe=YES PriorityTier=1 GraceTime=60
 PartitionName=urgent Nodes=ALL MaxTime=INFINITE State=UP PriorityTier=10 PreemptMode=OFF
 CONF
+  for node in "${nodes[@]}"; do
+    read -r port ports <<<"$ports"
+    echo "NodeName=$node NodeHostname=$host NodeAddr=127.0.0.1 Port=$port CPUs=4 RealMemory=4000 Gres=gpu:2"
+  done >>"$conf"
   # Regular files as GPUs, so that a job can request some.
   for node in "${nodes[@]}"; do
     touch "$home/fake-$node-0" "$home/fake-$node-1"
@@ -113,20 +119,9 @@ up() {
   munged --force --key-file="$home/munge.key" --socket="$home/munge.socket" --pid-file="$home/munged.pid" \
     --log-file="$home/munged.log" --seed-file="$home/munge.seed"
   SLURM_CONF=$conf slurmctld
-  local node
-  for node in "${nodes[@]}"; do
-    mkdir -p "$home/tmp-$node"
-    chmod 1777 "$home/tmp-$node"
-    SLURM_CONF=$conf HOME_OF_CLUSTER=$home unshare -m -u sh -ec "
-      mount --make-rprivate /
-      hostname $node
-      readlink /proc/self/ns/mnt >>\"\$HOME_OF_CLUSTER/namespaces\"
-      mount --bind \"\$HOME_OF_CLUSTER/tmp-$node\" /tmp
-      mount -t tmpfs -o size=1g tmpfs /dev/shm
-      exec slurmd -N $node"
-  done
-  local tries=0
-  until [[ $(SLURM_CONF=$conf sinfo -h -p batch -o '%D %t') == "2 idle" ]]; do
+  local node tries=0
+  for node in "${nodes[@]}"; do start_node "$node"; done
+  until [[ $(SLURM_CONF=$conf sinfo -h -p batch -o '%D %t') == "${#nodes[@]} idle" ]]; do
     ((++tries < 240)) || { say "the nodes do not answer"; false; }
     sleep 0.5
   done
@@ -135,16 +130,29 @@ up() {
   variables
 }
 
+start_node() {
+  local node=$1
+  mkdir -p "$home/tmp-$node"
+  chmod 1777 "$home/tmp-$node"
+  SLURM_CONF=$conf HOME_OF_CLUSTER=$home unshare -m -u sh -ec "
+    mount --make-rprivate /
+    hostname $node
+    readlink /proc/self/ns/mnt >\"\$HOME_OF_CLUSTER/namespace-$node\"
+    mount --bind \"\$HOME_OF_CLUSTER/tmp-$node\" /tmp
+    mount -t tmpfs -o size=1g tmpfs /dev/shm
+    exec slurmd -N $node"
+}
+
 variables() { echo "export SLURM_CONF=$conf TRIREME_CLUSTER=$home"; }
 
-# Everything that runs on a node (slurmd, its step daemons, their tasks) is in the node's mount namespace, and nothing else.
+# processes_of_nodes [NODE]: everything that runs on a node (slurmd, its step daemons, their tasks) is in the node's mount
+# namespace, and nothing else.
 processes_of_nodes() {
-  [[ -s $home/namespaces ]] || return 0
-  local link namespace
-  for link in /proc/[0-9]*/ns/mnt; do
-    namespace=$(readlink "$link" 2>/dev/null) || continue
-    ! grep -qxF "$namespace" "$home/namespaces" || { link=${link#/proc/}; echo "${link%/ns/mnt}"; }
-  done
+  local namespaces files=("$home"/namespace-*)
+  (($# == 0)) || files=("$home/namespace-$1")
+  namespaces=$(cat "${files[@]}" 2>/dev/null) || return 0
+  { find /proc/[0-9]*/ns/mnt -maxdepth 0 -printf '%l %p\n' 2>/dev/null || true; } | { grep -F "$namespaces" || true; } |
+    sed -E 's#.* /proc/([0-9]+)/.*#\1#'
 }
 
 # ended PIDFILE PROGRAM SIGNAL: ends one daemon of ours and waits for it.
@@ -159,17 +167,22 @@ end_daemon() {
   done
 }
 
-down() {
-  [[ -d $home ]] || { say "is down already"; return; }
-  end_daemon "$home/slurmctld.pid" slurmctld -KILL  # its state goes, too: it need not write it
+# lose [NODE]: without one, all nodes.
+lose() {
   local pids tries=0
   # Stopped tasks react to SIGKILL only; a step daemon may be starting another in the meantime.
-  while pids=$(processes_of_nodes) && [[ -n $pids ]] && ((++tries < 40)); do
+  while pids=$(processes_of_nodes "$@") && [[ -n $pids ]] && ((++tries < 40)); do
     # shellcheck disable=SC2086  # several of them
     kill -KILL $pids 2>/dev/null || true
     sleep 0.25
   done
   [[ -z $pids ]] || say "could not end these processes of the nodes: $(echo $pids)"
+}
+
+down() {
+  [[ -d $home ]] || { say "is down already"; return; }
+  end_daemon "$home/slurmctld.pid" slurmctld -KILL  # its state goes, too: it need not write it
+  lose
   end_daemon "$home/munged.pid" munged -TERM
   rm -rf "$home" || true
   [[ ! -e $home ]] || { say "could not remove all of $home"; return 1; }
@@ -178,6 +191,8 @@ down() {
 
 case ${1:-} in
   up | down) "$1" ;;
+  lose) lose "$2" ;;
+  return) start_node "$2" ;;
   status) SLURM_CONF=$conf sinfo -N -l ;;
-  *) sed -n '3,15s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+  *) sed -n '3,17s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
 esac

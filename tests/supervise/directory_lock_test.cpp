@@ -56,7 +56,7 @@ class Lock : public testing::Test {
   ~Lock() override {
     no_locks = false;
     kill_says = 0;
-    for (const char* name : {"SLURM_JOB_ID", "SLURM_RESTART_COUNT", "SLURM_STEP_ID"}) unsetenv(name);
+    for (const char* name : {"SLURM_JOB_ID", "SLURM_RESTART_COUNT", "SLURM_STEP_ID", "TRIREME_LIFE"}) unsetenv(name);
   }
   [[nodiscard]] std::string refusal(double heartbeat_seconds = 0.1) const {
     try {
@@ -96,6 +96,30 @@ TEST_F(Lock, OfThisJobRequeuedIsTakenOver) {
   setenv("SLURM_JOB_ID", "12", 1);
   setenv("SLURM_RESTART_COUNT", "2", 1);
   EXPECT_EQ(refusal(1e6), "") << "without waiting for a sign of life";
+}
+
+TEST_F(Lock, OfAnEarlierStartUnderOneSupervisorIsTakenOver) {
+  const std::string elsewhere = "host elsewhere\npid 7\nsince yesterday\n";
+  setenv("TRIREME_LIFE", "12-77-5 3", 1);
+  left_behind("life 12-77-5 2\n" + elsewhere);
+  EXPECT_EQ(refusal(1e6), "") << "without waiting for a sign of life";
+  const DirectoryLock mine(directory_, "run.output");
+  std::ifstream text(file());
+  EXPECT_THAT(std::string(std::istreambuf_iterator<char>(text), {}), HasSubstr("life 12-77-5 3\n"));
+}
+
+TEST_F(Lock, OfAnotherSupervisorsStartShowsSignsOfLife) {
+  setenv("TRIREME_LIFE", "12-78-6 3", 1);
+  for (const char* life : {"12-77-5 2", "12-78-6 3"}) {
+    left_behind(std::string("life ") + life + "\nhost elsewhere\npid 7\nsince yesterday\n");
+    std::jthread other([this](const std::stop_token& stop) {
+      while (!stop.stop_requested()) {
+        fs::last_write_time(file(), fs::file_time_type::clock::now());
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      }
+    });
+    EXPECT_THAT(refusal(), HasSubstr("in use by another job")) << life;
+  }
 }
 
 TEST_F(Lock, OfAnotherStepOfThisJobCounts) {

@@ -17,6 +17,7 @@
 
 #include "cli/commands.hpp"
 #include "cli/doctor/calibrate.hpp"
+#include "cli/doctor/node.hpp"
 #include "cli/doctor/probe.hpp"
 #include "cli/start/front_page.hpp"
 #include "cli/start/libraries.hpp"
@@ -89,6 +90,8 @@ int doctor(const mpi::Communicator& world) {
 
 struct DoctorArguments {
   bool measure = false;
+  bool node = false;
+  NodeCheckArguments check;
   std::string output = "local.toml";
 };
 
@@ -136,6 +139,7 @@ void add_doctor(CLI::App& app, Action& chosen) {
       "  mpirun -n 4 --bind-to none trireme doctor\n"
       "  srun -N 2 --ntasks-per-node=4 --cpus-per-task=8 trireme doctor      the nodes and the launch of a job to "
       "come\n"
+      "  trireme doctor --node                    this node alone, in a second; trireme supervise runs it\n"
       "  mpirun -n 2 --bind-to none trireme doctor --measure       writes local.toml, for trireme plan --machine "
       "local.toml");
   const auto arguments = std::make_shared<DoctorArguments>();
@@ -145,8 +149,20 @@ void add_doctor(CLI::App& app, Action& chosen) {
   command
       ->add_option("-o,--output", arguments->output, "With --measure: the machine file to write (default: local.toml)")
       ->needs(measures);
+  CLI::Option* node = command
+                          ->add_flag("--node", arguments->node,
+                                     "Check this node alone, without MPI: GPUs, memory, disk, products of known bits; "
+                                     "count network ports")
+                          ->excludes(measures);
+  command->add_option("--report", arguments->check.report, "With --node: write NODE.json to this folder")->needs(node);
+  command->add_option("--name", arguments->check.name, "With --node: the node's name in the report")->needs(node);
+  command
+      ->add_option("--end-ranks", arguments->check.end_ranks,
+                   "With --node: kill processes whose TRIREME_LIFE has this value, as trireme supervise sets it")
+      ->needs(node);
   command->callback([&chosen, arguments] {
     chosen = [arguments] {
+      if (arguments->node) return check_node(arguments->check);
       if (!arguments->measure) return with_mpi(doctor);
       return with_mpi([&](const mpi::Communicator& world) { return measure(world, arguments->output); });
     };

@@ -55,10 +55,10 @@ files::path full_program() {
   const std::array places{here / "libexec/trireme/trireme", here / TRIREME_FULL_PROGRAM};
   for (const files::path& place : places)
     if (files::exists(place)) return place;
-  throw EnvironmentError(
-      fmt::format("{} is missing, which all commands but `plan` and `submit` need: `trireme` was copied without it; "
-                  "install it with `cmake --install`, or build the target trireme_full",
-                  places.back().lexically_normal().string()));
+  throw EnvironmentError(fmt::format(
+      "{} is missing, which all commands but `plan`, `submit` and `supervise` need: `trireme` was copied without it; "
+      "install it with `cmake --install`, or build the target trireme_full",
+      places.back().lexically_normal().string()));
 }
 
 /// Whether a GPU could be used here: CUDA's libraries find the driver by this name, too.
@@ -145,6 +145,17 @@ int submit(int argc, char** argv) {
   return cli::run_command(app, chosen, argc, argv);
 }
 
+/// The launcher's command stands behind the first `--`.
+int supervise(int argc, char** argv) {
+  const std::span<char*> words(argv, static_cast<std::size_t>(argc));
+  const auto dashes = std::ranges::find(words, std::string_view("--"));
+  CLI::App app{"", "trireme"};
+  app.require_subcommand(1);
+  cli::Action chosen;
+  cli::add_supervise(app, chosen, {dashes == words.end() ? dashes : dashes + 1, words.end()});
+  return cli::run_command(app, chosen, static_cast<int>(dashes - words.begin()), argv);
+}
+
 int help() {
   CLI::App app{"", "trireme"};
   cli::describe_program(app, cli::version_text());
@@ -189,6 +200,7 @@ int run(int argc, char** argv) {
   const std::string_view command = argc > 1 ? argv[1] : "";
   if (command == "plan") return plan(argc, argv);
   if (command == "submit") return submit(argc, argv);
+  if (command == "supervise") return supervise(argc, argv);
   if (command == "train") return train(argc, argv);
   if (argc == 2 && (command == "--help" || command == "-h")) return help();
   if (command != "--version" || argc > 2) become_full_program(argv);

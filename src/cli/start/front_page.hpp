@@ -22,6 +22,7 @@ inline constexpr std::array commands{
     Listed{"train", "Train what a run file describes: under mpirun or srun, or alone."},
     Listed{"plan", "Predict memory, traffic and schedule of a run on any number of ranks, without running it."},
     Listed{"submit", "Write and submit the Slurm job of a run file: trireme submit run.toml --nodes 8."},
+    Listed{"supervise", "Restart a run within its Slurm job or host file, on healthy nodes.", false},
     Listed{"tokenize", "Make a token file from plain text or JSON lines.", false},
     Listed{"generate", "Continue a text with a model."},
     Listed{"chat", "Talk with a chat model: messages line by line, replies as they come."},
