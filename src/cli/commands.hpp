@@ -21,6 +21,7 @@ using Action = std::function<int()>;
 void add_init(CLI::App& app, Action& chosen);
 void add_train(CLI::App& app, Action& chosen);
 void add_tokenize(CLI::App& app, Action& chosen);
+void add_data(CLI::App& app, Action& chosen);
 void add_generate(CLI::App& app, Action& chosen);
 void add_chat(CLI::App& app, Action& chosen);
 void add_models(CLI::App& app, Action& chosen);

@@ -29,6 +29,7 @@ int run(int argc, char** argv) {
   cli::add_submit(app, chosen);
   cli::add_supervise(app, chosen, {});
   cli::add_tokenize(app, chosen);
+  cli::add_data(app, chosen);
   cli::add_generate(app, chosen);
   cli::add_chat(app, chosen);
   cli::add_models(app, chosen);

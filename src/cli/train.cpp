@@ -5,15 +5,13 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
-#include <chrono>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
-#include <utility>
 
 #include "cli/commands.hpp"
 #include "cli/run_file.hpp"
+#include "cli/run_tokens.hpp"
 #include "cli/start/file_progress.hpp"
 #include "cli/start/launcher.hpp"
 #include "cli/start/libraries.hpp"
@@ -27,13 +25,11 @@
 #include "train/preflight.hpp"
 #include "trireme/base/fault.hpp"
 #include "trireme/base/log.hpp"
-#include "trireme/base/seconds.hpp"
 #include "trireme/checkpoint/directory.hpp"
 #include "trireme/checkpoint/load/weights.hpp"
 #include "trireme/config/load.hpp"
 #include "trireme/config/overrides.hpp"
 #include "trireme/config/text_source.hpp"
-#include "trireme/data/token_cache.hpp"
 #include "trireme/mpi/collective_try.hpp"
 #include "trireme/mpi/topology.hpp"
 #include "trireme/supervise/start_signals.hpp"
@@ -50,38 +46,6 @@ void refuse_lone_ranks(const mpi::Communicator& world) {
   const std::optional<Launched> by = launched(environment);
   if (by && by->ranks != world.size()) defer_to_first_rank(by, ExitCode::environment);
   check_launcher(by, world.size(), mpi_library());
-}
-
-/// The run with token files in place of its text, which all ranks tokenize first.
-config::RunConfig with_tokens(const mpi::Communicator& world, config::RunConfig config, double timeout_seconds,
-                              const std::function<void()>& mark) {
-  if (!config::reads_text(config)) return config;
-  mark();
-  auto shown = std::chrono::steady_clock::now();
-  const auto show = [&shown](const std::string& described, const data::TokenizeProgress& now) {
-    constexpr double between_seconds = 10;
-    if (seconds_since(shown) < between_seconds) return;
-    shown = std::chrono::steady_clock::now();
-    const auto read = static_cast<double>(now.bytes), all = static_cast<double>(now.all_bytes);
-    const double rate = read / now.seconds;
-    log::info(fmt::format("{}: tokenized {:.0f} of {:.0f} MB, {:.1f} MB/s, {} ranks at work, {:.0f} s left", described,
-                          read / 1e6, all / 1e6, rate / 1e6, now.ranks, rate > 0 ? (all - read) / rate : 0));
-  };
-  const mpi::Progress files = file_progress(timeout_seconds, mark);
-  const data::TokenCacheWork work{.threads = mpi::threads_for_rank(mpi::probe_topology(world), config.device.threads,
-                                                                   environment("OMP_NUM_THREADS")),
-                                  .progress = show,
-                                  .mark = mark,
-                                  .files = files};
-  config = data::with_token_caches(world, std::move(config), work);
-  (void)mpi::on_first_rank(
-      world, "check the data",
-      [&] {
-        train::check_data(config);
-        return std::string();
-      },
-      files);
-  return config;
 }
 
 int train(const mpi::Communicator& world, supervise::Watchdog& watchdog, const TrainArguments& arguments,
@@ -118,9 +82,17 @@ int train(const mpi::Communicator& world, supervise::Watchdog& watchdog, const T
       },
       file_progress(timeout, [&] { watchdog.mark(checking, supervise::Watchdog::no_step); }));
   const std::string& path = arguments.run_file.path;
-  const config::RunConfig config =
-      with_tokens(world, train::with_common_output(config::parse_run_file(text, path), world), timeout,
-                  [&] { watchdog.mark("tokenizing the text of the run", supervise::Watchdog::no_step); });
+  const auto tokenizing = [&] { watchdog.mark("tokenizing the text of the run", supervise::Watchdog::no_step); };
+  const config::RunConfig sources = train::with_common_output(config::parse_run_file(text, path), world);
+  const config::RunConfig config = with_tokens(world, sources, timeout, tokenizing);
+  if (config::resolves_sources(sources))
+    (void)mpi::on_first_rank(
+        world, "check the data",
+        [&] {
+          train::check_data(config);
+          return std::string();
+        },
+        file_progress(timeout, tokenizing));
   constexpr const char* comparing = "comparing the files that ranks read";
   watchdog.mark(comparing, supervise::Watchdog::no_step);
   const auto still_comparing = [&] { watchdog.mark(comparing, supervise::Watchdog::no_step); };

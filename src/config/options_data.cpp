@@ -13,7 +13,7 @@ namespace {
 
 constexpr double largest_sample = 0x1p53;  // a mix of sources weighs samples in doubles
 
-Expected read_file(const Value& value, TokenSource& source) {
+Expected read_source(const Value& value, TokenSource& source) {
   if (Expected expected = read_path(value, source.path)) return expected;
   if (source.path.empty()) return "a path that is not empty";
   if (!names_text(source.path))
@@ -25,27 +25,51 @@ Expected read_file(const Value& value, TokenSource& source) {
   return std::nullopt;
 }
 
-/// { path = "a.bin", weight = 0.7 }
+/// A source without a weight.
+Expected read_file(const Value& value, TokenSource& source) {
+  if (Expected expected = read_source(value, source)) return expected;
+  const MixOptions mix = mix_options_of(source.path);
+  if (mix.epochs > 0 || mix.temperature > 0)
+    return "a path alone: epochs and temperature need { path, weight } in data.train";
+  return std::nullopt;
+}
+
+/// epochs and temperature of a source, which follow its path.
+Expected read_mix_option(const std::string& key, const Value& value, std::vector<std::string>& options) {
+  double number = 0;
+  const Limits limits = key == "epochs" ? between(1e-6, 1e9) : between(0.01, 1e6);
+  if (Expected expected = read(value, number, limits)) return expected;
+  options.push_back(key + "=" + *print(number));
+  return std::nullopt;
+}
+
+/// { path = "a.bin", weight = 0.7, epochs = 4 }
 Expected read_weighted_file(const Fields& fields, TokenSource& source) {
   bool has_path = false;
   bool has_weight = false;
+  std::vector<std::string> options;
   for (const auto& [key, value] : fields) {
-    Expected expected = "only path and weight";
+    Expected expected = "only path, weight, epochs and temperature";
     if (key == "path") {
-      expected = read_file(value, source);
+      expected = read_source(value, source);
       has_path = true;
     } else if (key == "weight") {
       expected = read(value, source.weight, between(1e-9, 1e9));
       has_weight = true;
+    } else if (key == "epochs" || key == "temperature") {
+      expected = read_mix_option(key, value, options);
+      has_weight = has_weight || key == "temperature";
     }
     if (expected) return key + " = " + describe(value) + " where it takes " + *expected;
   }
   if (!has_path) return "path is missing";
-  if (!has_weight) return "weight is missing";
+  if (!has_weight && mix_options_of(source.path).temperature == 0) return "weight is missing, or temperature";
+  for (const std::string& option : options) source.path = with_option(source.path, option);
   return std::nullopt;
 }
 
-constexpr const char* train_form = "a path, a list of paths, or a list of { path = \"...\", weight = ... }";
+constexpr const char* train_form =
+    "a path, a list of paths, or a list of { path = \"...\", weight = ..., epochs = ..., temperature = ... }";
 
 /// A path or a list of paths; `form` describes the allowed values of the key.
 Expected read_files(const Value& value, std::vector<TokenSource>& target, const std::string& form) {
@@ -136,8 +160,10 @@ std::vector<Option> data_options() {
   Section<Data> s("data", &RunConfig::data);
   s.custom(
        "train", "paths", read_train, [](const Data& data) { return print_files(data.train, data.weighted); },
-       "token files or text: a path, a list of paths (concatenated), or a list of { path, weight } (mixed); text: "
-       ".jsonl or .txt (.gz, .zst), DIR/ or a pattern, with options as in \"web/*.jsonl#field=content\"")
+       "token files or text: a path, a list of paths (concatenated), or a list of { path, weight, epochs, temperature "
+       "} "
+       "(mixed); text: .jsonl or .txt (.gz, .zst), DIR/ or a pattern, with options as in "
+       "\"web/*.jsonl#field=content\"")
       .required();
   s.custom(
        "validation", "paths", [](const Value& value, Data& data) { return read_validation(value, data.validation); },

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <cstdlib>
 #include <utility>
 
 namespace trireme::config {
@@ -18,6 +19,23 @@ std::size_t options_of(std::string_view source) {
   const bool is_name =
       !name.empty() && std::ranges::all_of(name, [](char c) { return (c >= 'a' && c <= 'z') || c == '_'; });
   return assigns && is_name ? at : std::string_view::npos;
+}
+
+bool is_mix_option(std::string_view option) {
+  return option.starts_with("epochs=") || option.starts_with("temperature=");
+}
+
+/// "a=1,b=2" behind the # of a source.
+std::vector<std::string> options_list(std::string_view source) {
+  std::vector<std::string> options;
+  const std::size_t at = options_of(source);
+  if (at == std::string_view::npos) return options;
+  for (std::string_view rest = source.substr(at + 1); !rest.empty();) {
+    const std::string_view option = rest.substr(0, rest.find(','));
+    rest.remove_prefix(std::min(option.size() + 1, rest.size()));
+    options.emplace_back(option);
+  }
+  return options;
 }
 
 constexpr const char* options_form =
@@ -61,7 +79,8 @@ std::string mistake_of(const TextSource& text) {
 }  // namespace
 
 bool names_text(std::string_view source) {
-  if (options_of(source) != std::string_view::npos) return true;
+  if (!std::ranges::all_of(options_list(source), is_mix_option)) return true;
+  source = source.substr(0, options_of(source));
   const bool tokens = source.ends_with(".bin") || source.ends_with(".idx");
   if ((source.find_first_of("*?") != std::string_view::npos && !tokens) || source.ends_with('/')) return true;
   for (const std::string_view compressed : {".gz", ".zst"})
@@ -74,28 +93,50 @@ bool names_text(std::string_view source) {
 }
 
 std::variant<TextSource, std::string> parse_text_source(const std::string& source) {
-  const std::size_t at = options_of(source);
-  TextSource text{.path = source.substr(0, at)};
-  if (at != std::string::npos) {
-    for (std::string_view rest = std::string_view(source).substr(at + 1); !rest.empty();) {
-      const std::string_view option = rest.substr(0, rest.find(','));
-      rest.remove_prefix(std::min(option.size() + 1, rest.size()));
-      const std::string_view name = option.substr(0, option.find('='));
-      const std::string_view value = option.substr(std::min(name.size() + 1, option.size()));
-      std::string expected = set_option(text, std::string(name), std::string(value));
-      if (!expected.empty()) return expected;
-    }
+  TextSource text{.path = source.substr(0, options_of(source))};
+  for (const std::string& option : options_list(source)) {
+    if (is_mix_option(option)) continue;
+    const std::string name = option.substr(0, option.find('='));
+    std::string expected = set_option(text, name, option.substr(std::min(name.size() + 1, option.size())));
+    if (!expected.empty()) return expected;
   }
   std::string expected = mistake_of(text);
   if (!expected.empty()) return expected;
   return text;
 }
 
-bool reads_text(const RunConfig& config) {
-  const auto any = [](const std::vector<TokenSource>& sources) {
+MixOptions mix_options_of(const std::string& source) {
+  MixOptions mix;
+  for (const std::string& option : options_list(source)) {
+    if (option.starts_with("epochs=")) mix.epochs = std::strtod(option.c_str() + 7, nullptr);
+    if (option.starts_with("temperature=")) mix.temperature = std::strtod(option.c_str() + 12, nullptr);
+  }
+  return mix;
+}
+
+std::string with_option(const std::string& source, const std::string& option) {
+  return source + (options_of(source) == std::string::npos ? "#" : ",") + option;
+}
+
+std::string without_mix_options(const std::string& source) {
+  std::string rest = source.substr(0, options_of(source));
+  for (const std::string& option : options_list(source))
+    if (!is_mix_option(option)) rest = with_option(rest, option);
+  return rest;
+}
+
+bool mixes_by_size(const RunConfig& config) {
+  return std::ranges::any_of(config.data.train, [](const TokenSource& source) {
+    return std::ranges::any_of(options_list(source.path), is_mix_option);
+  });
+}
+
+bool resolves_sources(const RunConfig& config) {
+  const auto any_text = [](const std::vector<TokenSource>& sources) {
     return std::ranges::any_of(sources, [](const TokenSource& source) { return names_text(source.path); });
   };
-  return any(config.data.train) || (config.train.eval_every > 0 && any(config.data.validation));
+  return mixes_by_size(config) || any_text(config.data.train) ||
+         (config.train.eval_every > 0 && any_text(config.data.validation));
 }
 
 }  // namespace trireme::config

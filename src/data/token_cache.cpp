@@ -345,7 +345,11 @@ std::vector<config::TokenSource> with_caches(const mpi::Communicator& world,
       if (text != run.text) break;
       run.paths.push_back(path);
     }
+    const config::MixOptions mix = config::mix_options_of(source.path);
     source.path = cached_tokens(world, run, spec, work);
+    if (mix.epochs > 0) source.path = config::with_option(source.path, fmt::format("epochs={}", mix.epochs));
+    if (mix.temperature > 0)
+      source.path = config::with_option(source.path, fmt::format("temperature={}", mix.temperature));
     replaced.push_back(std::move(source));
   }
   return replaced;
@@ -355,7 +359,7 @@ std::vector<config::TokenSource> with_caches(const mpi::Communicator& world,
 
 config::RunConfig with_token_caches(const mpi::Communicator& world, config::RunConfig config,
                                     const TokenCacheWork& work) {
-  if (!config::reads_text(config)) return config;
+  if (!config::resolves_sources(config)) return config;
   config::Data& data = config.data;
   data.train = with_caches(world, data.train, data.weighted, "data.train", data.tokenizer, work);
   if (config.train.eval_every > 0)

@@ -225,7 +225,7 @@ std::string preflight(config::RunConfig config, int ranks, int node_ranks) {
                       checkpoint::available_host_memory());
   checkpoint::check_weights(complete, model);
   check_prefetch(complete, config::resolve(complete, ranks));
-  if (!config::reads_text(complete)) check_data(complete);
+  if (!config::resolves_sources(complete)) check_data(complete);
   if (needs_hdf5(complete)) checkpoint::check_hdf5();
   check_output_directory(complete);
   hint_at_files(complete, model, mesh, node_ranks);

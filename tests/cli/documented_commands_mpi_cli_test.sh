@@ -5,7 +5,7 @@
 # timeout: 900
 source "$TRIREME_SOURCE/tests/cli/small_run.sh"
 
-commands=(init train plan submit tokenize generate evaluate report export-metrics doctor inspect verify export import completion man)
+commands=(init train plan submit tokenize data generate evaluate report export-metrics doctor inspect verify export import completion man)
 export COLUMNS=1000  # no command is wrapped
 "$TRIREME" --help >help.txt
 for command in "${commands[@]}"; do "$TRIREME" "$command" --help >"help-$command.txt"; done

@@ -25,14 +25,29 @@ struct TextSource {
 };
 
 /// Whether a source names text: a pattern (not of .bin or .idx), a folder, or a file with a name of text (.jsonl,
-/// .json, .ndjson, .txt, also with .gz or .zst behind), each also with options. Looks at the name alone, so that every
-/// rank decides alike.
+/// .json, .ndjson, .txt, also with .gz or .zst behind), each also with options other than MixOptions. Looks at the name
+/// alone, so that every rank decides alike.
 [[nodiscard]] bool names_text(std::string_view source);
 
-/// The text that `source` names, or what is expected instead.
+/// The text that `source` names, or what is expected instead. MixOptions are left out.
 [[nodiscard]] std::variant<TextSource, std::string> parse_text_source(const std::string& source);
 
-/// Whether any source that the run reads names text.
-[[nodiscard]] bool reads_text(const RunConfig& config);
+/// Limits of a source in a mixture, behind its path: "web.bin#epochs=4,temperature=2".
+struct MixOptions {
+  double epochs = 0;       ///< times that the run sees it at most; 0: no limit
+  double temperature = 0;  ///< not 0: its weight is times tokens^(1 / temperature)
+};
+[[nodiscard]] MixOptions mix_options_of(const std::string& source);
+/// The source without them.
+[[nodiscard]] std::string without_mix_options(const std::string& source);
+/// A source with one more option behind its path.
+[[nodiscard]] std::string with_option(const std::string& source, const std::string& option);
+
+/// Whether a source of data.train has such limits.
+[[nodiscard]] bool mixes_by_size(const RunConfig& config);
+
+/// Whether the token files and weights of the run are known only when its sources were looked at: it reads text, or
+/// mixes sources by their sizes.
+[[nodiscard]] bool resolves_sources(const RunConfig& config);
 
 }  // namespace trireme::config

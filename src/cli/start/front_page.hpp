@@ -24,6 +24,7 @@ inline constexpr std::array commands{
     Listed{"submit", "Write and submit the Slurm job of a run file: trireme submit run.toml --nodes 8."},
     Listed{"supervise", "Restart a run within its Slurm job or host file, on healthy nodes.", false},
     Listed{"tokenize", "Make a token file from plain text or JSON lines.", false},
+    Listed{"data", "Show the sources of a run: documents, tokens, epochs, duplicates, samples as text.", false},
     Listed{"generate", "Continue a text with a model."},
     Listed{"chat", "Talk with a chat model: messages line by line, replies as they come."},
     Listed{"models", "List the model families that can be trained, imported and exported.", false},
