@@ -214,7 +214,7 @@ TEST(TokenFile, NamesAMissingMegatronIndex) {
   const TemporaryDirectory dir;
   write_file(dir / "x.bin", stored<std::uint16_t>(some_tokens));
   expect_parts(error_of(ExitCode::data, [&] { TokenFile(dir / "x.bin", TokenFormat::megatron, 50000); }),
-               {"no index", "x.idx", "data.format"});
+               {"its index", "x.idx is missing", "data.format"});
 }
 
 TEST(TokenFile, NamesATokenBeyondTheVocabularyWhenItIsRead) {

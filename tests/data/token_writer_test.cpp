@@ -126,7 +126,7 @@ TEST(TokenWriter, RefusesRawTokensNextToAnIndex) {
   const TemporaryDirectory dir;
   write(dir / "x.idx", 100, {{1, 2, 3}});
   test::expect_parts(test::error_of(ExitCode::data, [&] { TokenWriter(dir / "x.bin", 100); }),
-                     {"x.bin lies", "x.idx", "taken for a Megatron file"});
+                     {"next to", "x.bin is ", "x.idx", "taken for a Megatron file"});
 }
 
 TEST(TokenWriter, RefusesTokensBeyondTheVocabulary) {
