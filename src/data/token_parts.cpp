@@ -23,7 +23,7 @@
 namespace trireme::data {
 namespace {
 
-constexpr std::string_view magic = "TRPARTS1";
+constexpr std::string_view part_magic = "TRPARTS1";
 
 /// Fixed part of an encoded document in a part.
 struct RecordHeader {
@@ -34,14 +34,14 @@ struct RecordHeader {
   std::uint32_t flags = 0;  ///< 1: ends a document, 2: empty
 };
 
-/// End of a part, in front of `magic`: sizes of the texts before it and the hash of all bytes before them.
+/// End of a part, in front of `part_magic`: sizes of the texts before it and the hash of all bytes before them.
 struct Footer {
   std::uint64_t records_bytes = 0;
   std::uint64_t records_xxh3 = 0;
   std::uint32_t name_bytes = 0;
   std::uint32_t hash_bytes = 0;
 };
-constexpr std::int64_t footer_bytes = sizeof(Footer) + magic.size();
+constexpr std::int64_t footer_bytes = sizeof(Footer) + part_magic.size();
 
 template <class T>
 std::span<const char> bytes_of(std::span<const T> values) {
@@ -136,7 +136,7 @@ class PartWriter {
     file_.write(name);
     file_.write(hash);
     file_.write(bytes_of(std::span(&footer, 1)));
-    file_.write(magic);
+    file_.write(part_magic);
     file_.close();
     file_.publish();
   }
@@ -163,9 +163,9 @@ class PartReader {
     std::array<char, footer_bytes> end{};
     file_.read_at(file_.size() - footer_bytes, std::as_writable_bytes(std::span(end)));
     std::memcpy(&footer_, end.data(), sizeof(Footer));
-    const std::string_view found(end.data() + sizeof(Footer), magic.size());
+    const std::string_view found(end.data() + sizeof(Footer), part_magic.size());
     const std::uint64_t texts = std::uint64_t{footer_.name_bytes} + footer_.hash_bytes;
-    if (found != magic || footer_.records_bytes + texts + footer_bytes != static_cast<std::uint64_t>(file_.size()))
+    if (found != part_magic || footer_.records_bytes + texts + footer_bytes != static_cast<std::uint64_t>(file_.size()))
       damaged();
     name_ = text_at(footer_.records_bytes, footer_.name_bytes);
     file_hash_ = text_at(footer_.records_bytes + footer_.name_bytes, footer_.hash_bytes);
