@@ -203,8 +203,9 @@ expect_done
 grep -q 'hf:few.json has 5 ids instead of 257, but wide/export was trained with bytes: leave --tokenizer out' err.txt || fail 'another tokenizer is taken without a word'
 
 # Commands that need tokens print how to tokenize text.
-program train run.toml --set data.train=text.txt --set train.steps=1
-expect_end 3 'text.txt holds no tokens: it is plain text; tokenize it first: trireme tokenize --tokenizer TOKENIZER -o text.bin text.txt'
+cp text.txt words  # a name that is not one of text
+program train run.toml --set data.train=words --set train.steps=1
+expect_end 3 'words holds no tokens: it is plain text; tokenize it first: trireme tokenize --tokenizer TOKENIZER -o words.bin words'
 expect_no_output
 
 # train --try: a verdict, and nothing is left, neither in run.output nor in the folder for temporary files.
