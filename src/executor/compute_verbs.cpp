@@ -20,6 +20,11 @@ nn::Mode mode_that_keeps(model::Keep keep) {
   throw BugError("a forward of training keeps its input, its products or all");
 }
 
+/// Whether a stage computes losses or logits without an exchange.
+bool is_whole_head(const model::Stage& stage) {
+  return model::does(stage, model::Work::logits) && !model::is_partitioned(stage);
+}
+
 }  // namespace
 
 const nn::Layer& Verbs::layer(Block block, Stage stage) const {
@@ -36,14 +41,14 @@ void Verbs::run(const schedule::Forward& op, const Operands& operands) {
   const device::ChargeTo charge(device::Category::workspace);
   const nn::Mode mode = options_.mode == nn::Mode::train ? mode_that_keeps(op.keep) : options_.mode;
   for (const StageOperands& stage : operands.stages) forward_stage(op, stage, mode);
-  if (options_.mode != nn::Mode::train && operands.stages.back().kind == model::StageKind::head)
+  if (options_.mode != nn::Mode::train && is_whole_head(*operands.stages.back().spec))
     finish_head(op.microbatch, std::move(values(op.microbatch).residual(schedule::Phase::forward)));
 }
 
 void Verbs::forward_stage(const schedule::Forward& op, const StageOperands& of, nn::Mode mode) {
   const store::ActivationStore::Key key{op.block, of.stage, op.microbatch};
   nn::Kept kept(layer(op.block, of.stage).kept);
-  const bool cached = caches(op, of.kind);
+  const bool cached = caches(op, *of.spec);
   if (cached)
     if (std::vector<at::Tensor> cache = activations_.take_any(key); !cache.empty())
       kept.put_saved(std::move(cache), model::Keep::kv_cache);
@@ -78,7 +83,7 @@ void Verbs::recompute_stage(const schedule::Recompute& op, const StageOperands& 
   kept.put_saved(std::move(decisions), model::Keep::input);
   // The output of a block is not read, nor the residual stream within a layer of experts.
   const bool last = of.stage.value + 1 == static_cast<int>(model_[op.block].stages.size());
-  const nn::Mode mode = last || model::is_of_experts(of.kind) ? nn::Mode::rebuild : nn::Mode::train;
+  const nn::Mode mode = last || model::is_of_experts(of.spec->kind) ? nn::Mode::rebuild : nn::Mode::train;
   nn::Routing of_stage;
   (void)with_frame(op, of, schedule::Phase::recompute, kept, mode, of_stage,
                    [](const nn::StageCode& code, nn::StageFrame& f) { code.forward(f); });
@@ -94,9 +99,9 @@ void Verbs::run(const schedule::Backward& op, const Operands& operands) {
 
 void Verbs::backward_stage(const schedule::Backward& op, const StageOperands& of, bool weights_wait) {
   const store::ActivationStore::Key key{op.block, of.stage, op.microbatch};
-  const Stage router{of.stage.value - 2};  // of a merge, which reads its choice
+  const Stage router{of.stage.value - model::stages_from_router};  // of a merge, which reads its choice
   const store::ActivationStore::Key choice{op.block, router, op.microbatch};
-  const bool merges = of.kind == model::StageKind::merge;
+  const bool merges = model::only_sums_rows(*of.spec);
   std::vector<at::Tensor> saved = activations_.take(key);
   if (merges) saved = activations_.take(choice);
   // As planned: pending tensors are allocated before the saved ones are freed.
@@ -116,7 +121,7 @@ void Verbs::backward_stage(const schedule::Backward& op, const StageOperands& of
     compute(&nn::StageCode::backward);
   else
     compute(&nn::StageCode::backward_input);
-  if (of.kind == model::StageKind::route) values(op.microbatch).routing() = {};
+  if (model::does(*of.spec, model::Work::router)) values(op.microbatch).routing() = {};
   if (merges) return activations_.keep(choice, until_then);
   if (op.part == schedule::BackwardPart::whole) return;
   if (weights_wait)

@@ -280,7 +280,7 @@ void Verbs::deliver(const schedule::Exchanged& op, const Frame& now, at::Tensor 
       if (op.phase == schedule::Phase::backward)
         with_kept(op.block, op.segment, op.microbatch, [&](nn::Kept& kept) {
           nn::Routing none;
-          (void)with_frame(op, {.stage = op.segment, .kind = stage_of(op).kind, .parameters = {}, .gradients = {}},
+          (void)with_frame(op, {.stage = op.segment, .spec = &stage_of(op), .parameters = {}, .gradients = {}},
                            op.phase, kept, nn::Mode::train, none,
                            [](const nn::StageCode& code, nn::StageFrame& f) { code.finish_backward(f); });
         });

@@ -13,10 +13,8 @@
 namespace trireme::executor {
 namespace {
 
-using model::StageKind;
+using model::does, model::Work;
 using enum model::TensorId;
-
-bool has_router(StageKind kind) { return kind == StageKind::moe || kind == StageKind::route; }
 
 }  // namespace
 
@@ -26,9 +24,10 @@ RowCounts& Verbs::counts(Block block, Microbatch m) {
 
 nn::Routing& Verbs::routing_for(const StageOperands& of, Block block, Microbatch m, schedule::Phase phase,
                                 nn::Routing& of_stage) {
-  if (phase == schedule::Phase::forward && has_router(of.kind)) counts(block, m).to.clear();  // of the last step
-  if (of.kind == StageKind::experts) of_stage.received = held_rows(block, m);
-  const bool is_between = of.kind == StageKind::route || of.kind == StageKind::merge;
+  if (phase == schedule::Phase::forward && does(*of.spec, Work::router))
+    counts(block, m).to.clear();  // of the last step
+  if (model::receives_rows(*of.spec)) of_stage.received = held_rows(block, m);
+  const bool is_between = model::is_of_experts(of.spec->kind) && !model::receives_rows(*of.spec);
   return is_between && phase != schedule::Phase::recompute ? values(m).routing() : of_stage;
 }
 
@@ -37,18 +36,18 @@ void Verbs::note_choice(const schedule::Forward& op, const StageOperands& of, nn
   const auto& [block, m] = std::pair(op.block, op.microbatch);
   const bool trains = options_.mode == nn::Mode::train;
   RowCounts& rows = counts(block, m);
-  if (has_router(of.kind)) {
-    const kernels::ExpertRows& places = of.kind == StageKind::moe ? of_stage.rows : values(m).routing().rows;
+  if (does(*of.spec, Work::router)) {
+    const kernels::ExpertRows& places = does(*of.spec, Work::experts) ? of_stage.rows : values(m).routing().rows;
     // On a GPU whose ranks divide the experts they are not here before counts are exchanged.
     for (std::size_t e = 0; e + 1 < places.begin.size(); ++e) rows.to.push_back(places.begin[e + 1] - places.begin[e]);
-    if (trains && model_[block].stages[static_cast<std::size_t>(of.stage.value)].sums_loads) {
+    if (trains && of.spec->sums_loads) {
       const nn::Microbatch batch = microbatch_for(of, block, m);
       rows.loads = kernels::sequence_loads(kept[chosen_experts], {.length = batch.seq_len, .first = batch.first_token},
                                            batch.batch, model_.sizes.decoder.experts->count);
     }
   }
-  if (of.kind == StageKind::merge) values(m).routing() = {};
-  if (!trains || (of.kind != StageKind::moe && of.kind != StageKind::experts)) return;
+  if (model::only_sums_rows(*of.spec)) values(m).routing() = {};
+  if (!trains || !does(*of.spec, Work::experts)) return;
   std::vector<std::int64_t>& tokens = state_.result.expert_tokens[static_cast<std::size_t>(model_[block].layer)];
   for (std::size_t e = 0; e < tokens.size(); ++e) tokens[e] += rows.to[e];
 }
@@ -77,10 +76,10 @@ std::int64_t Verbs::stream_tokens(Microbatch m) const {
 
 nn::Microbatch Verbs::microbatch_for(const StageOperands& of, Block block, Microbatch m) {
   nn::Microbatch batch = microbatch(m);
-  if (!has_router(of.kind) && of.kind != StageKind::merge) return batch;
+  if (!does(*of.spec, Work::router) && !model::only_sums_rows(*of.spec)) return batch;
   batch.expert_tokens = counts(block, m).to;
-  if (of.kind == StageKind::merge) return batch;
-  const model::Stage& stage = model_[block].stages[static_cast<std::size_t>(of.stage.value)];
+  if (model::only_sums_rows(*of.spec)) return batch;
+  const model::Stage& stage = *of.spec;
   batch.choice_bias = choice_bias(stage.parameters.front().block);
   if (model_.part.sequence_parallel) batch.first_token = model_.part.rank * stream_tokens(m);
   if (stage.sums_loads) batch.loads = counts(block, m).loads;
@@ -98,7 +97,7 @@ at::Tensor Verbs::choice_bias(ParamBlock block) {
 void Verbs::step_choice_biases() {
   for (const model::ComputeBlock& block : model_.compute_blocks)
     for (const model::Stage& stage : block.stages) {
-      if (!has_router(stage.kind)) continue;
+      if (!does(stage, Work::router)) continue;
       const at::Tensor& bias = store_.choice_bias(stage.parameters.front().block);
       const auto& tokens = state_.result.expert_tokens[static_cast<std::size_t>(block.layer)];
       const auto experts = static_cast<std::int64_t>(tokens.size());

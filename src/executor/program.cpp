@@ -51,7 +51,7 @@ class Resolver {
     Operands out;
     for (int s = range.first; s < range.last; ++s) {
       const model::Stage& stage = block.stages[static_cast<std::size_t>(s)];
-      StageOperands operands{.stage = Stage{s}, .kind = stage.kind, .parameters = {}, .gradients = {}};
+      StageOperands operands{.stage = Stage{s}, .spec = &stage, .parameters = {}, .gradients = {}};
       for (const model::ParamRef ref : stage.parameters) {
         const bool reads = std::find(read.begin(), read.end(), ref.block) != read.end();
         operands.parameters.push_back(reads ? parameter(ref) : at::Tensor{});
@@ -81,7 +81,7 @@ bool weights_wait(const schedule::Schedule& schedule, const model::Model& model,
   const auto* input = std::get_if<schedule::Backward>(&schedule.ops[i]);
   if (input == nullptr || input->part != schedule::BackwardPart::input) return false;
   const model::Stage* const partitioned = schedule::partitioned_stage(model, input->block, input->stage);
-  if (partitioned == nullptr || partitioned->kind == model::StageKind::output ||
+  if (partitioned == nullptr || partitioned->enter == model::Exchange::to_tokens ||
       model::is_of_experts(partitioned->kind))
     return true;
   for (++i; i < schedule.ops.size(); ++i)

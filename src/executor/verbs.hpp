@@ -14,6 +14,7 @@
 #include "trireme/kernels/cross_entropy.hpp"
 #include "trireme/kernels/experts.hpp"
 #include "trireme/model/kv_cache.hpp"
+#include "trireme/model/stage_work.hpp"
 #include "trireme/nn/frame.hpp"
 #include "trireme/optim/adamw.hpp"
 #include "trireme/optim/team.hpp"
@@ -88,9 +89,9 @@ class Verbs {
   void run(const schedule::AllocateActivations& op);
   Bytes run(const schedule::ReloadActivations& op);
 
-  /// Whether a forward keeps the keys and values of a stage of `kind` for the next step.
-  [[nodiscard]] bool caches(const schedule::Forward& op, model::StageKind kind) const {
-    return op.keep == model::Keep::kv_cache && model::has_kv_cache(kind, model_.held);
+  /// Whether a forward keeps the keys and values of a stage for the next step.
+  [[nodiscard]] bool caches(const schedule::Forward& op, const model::Stage& stage) const {
+    return op.keep == model::Keep::kv_cache && model::has_kv_cache(stage.kind, model_.held);
   }
   /// The ops that compute, one stage at a time.
   void forward_stage(const schedule::Forward& op, const StageOperands& of, nn::Mode mode);

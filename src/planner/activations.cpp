@@ -2,6 +2,7 @@
 #include "planner/activations.hpp"
 
 #include "trireme/model/activations.hpp"
+#include "trireme/model/stage_work.hpp"
 #include "trireme/schedule/access.hpp"
 
 namespace trireme::planner {
@@ -16,24 +17,24 @@ void each_stage(const Compute& op, const model::Model& model, Each each) {
 }  // namespace
 
 model::Counts Activations::counts_of(const Key& key) const {
-  const bool receives = kind_of(key) == model::StageKind::experts;
+  const bool receives = model::receives_rows(stage_of(key));
   const auto [block, stage, m] = key;
   return {replay_options_.tokens, replay_options_.stream_tokens(model_),
           receives ? replay_options_.rows_of(model_, Block{block}, Microbatch{m}).received : 0};
 }
 
-const std::vector<model::TensorSpec>& Activations::kept_tensors(model::StageKind kind) {
-  const auto [kept, is_new] = kept_tensors_.try_emplace(kind);
-  if (is_new) kept->second = model::kept_tensors(kind, model_.held);
+const std::vector<model::TensorSpec>& Activations::kept_tensors(const model::Stage& stage) {
+  const auto [kept, is_new] = kept_tensors_.try_emplace(static_cast<int>(stage.kind));
+  if (is_new) kept->second = model::kept_tensors(stage.kind, model_.held);
   return kept->second;
 }
 
-model::StageKind Activations::kind_of(const Key& key) const {
-  return model_[Block{std::get<0>(key)}].stages[static_cast<std::size_t>(std::get<1>(key))].kind;
+const model::Stage& Activations::stage_of(const Key& key) const {
+  return model_[Block{std::get<0>(key)}].stages[static_cast<std::size_t>(std::get<1>(key))];
 }
 
 std::vector<Bytes> Activations::saved(const Key& key, model::Keep keep) {
-  return model::saved_tensors(kept_tensors(kind_of(key)), counts_of(key), replay_options_.compute, keep);
+  return model::saved_tensors(kept_tensors(stage_of(key)), counts_of(key), replay_options_.compute, keep);
 }
 
 /// The residual stream that a block reads.
@@ -100,22 +101,19 @@ Bytes Activations::during(const schedule::Backward& op) {
   each_stage(op, model_, [&](const Key& key) { waits.insert(waits.begin(), key); });
   // A branch whose norm is not split off computes its weight gradients at once. Attention's output has exchanges after
   // it: its tensors for weight gradients are kept in any case.
-  const model::StageKind first = kind_of(waits.front());
-  if (model::is_branch(first) || first == model::StageKind::attend || first == model::StageKind::qk_norm) return most;
-  if (model::begins_branch(first)) {
+  const model::Stage& first = stage_of(waits.front());
+  if (model::is_in_branch(first)) return most;
+  if (model::begins_branch(first.kind)) {
     const int count = static_cast<int>(model_[op.block].stages.size());
     for (int s = op.stage->value + 1; s < count; ++s) {
       const Key next{op.block.value, s, op.microbatch.value};
-      const model::StageKind kind = kind_of(next);
-      const bool of_branch =
-          model::is_branch(kind) || kind == model::StageKind::qk_norm || kind == model::StageKind::attend;
-      if (!of_branch) break;
+      if (!model::is_in_branch(stage_of(next))) break;
       waits.insert(waits.begin(), next);
     }
   }
   for (const Key& key : waits) {
     const auto [pending, fresh] =
-        model::pending_tensors(kept_tensors(kind_of(key)), counts_of(key), replay_options_.compute, keep_.at(key));
+        model::pending_tensors(kept_tensors(stage_of(key)), counts_of(key), replay_options_.compute, keep_.at(key));
     most = std::max(most, total_ + fresh);
     hold(key, pending);
   }

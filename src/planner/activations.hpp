@@ -45,18 +45,18 @@ class Activations {
   template <class Other>
   requires(!schedule::of_microbatch<Other>) [[nodiscard]] Bytes during(const Other&) { return total_; }
   void hold(const Key& key, std::vector<Bytes> tensors);
-  [[nodiscard]] model::StageKind kind_of(const Key& key) const;
+  [[nodiscard]] const model::Stage& stage_of(const Key& key) const;
   [[nodiscard]] model::Counts counts_of(const Key& key) const;
-  [[nodiscard]] const std::vector<model::TensorSpec>& kept_tensors(model::StageKind kind);
+  [[nodiscard]] const std::vector<model::TensorSpec>& kept_tensors(const model::Stage& stage);
   [[nodiscard]] std::vector<Bytes> saved(const Key& key, model::Keep keep);
   [[nodiscard]] Bytes input() const;
 
   const model::Model& model_;
   const ReplayOptions& replay_options_;
-  std::map<model::StageKind, std::vector<model::TensorSpec>> kept_tensors_;
-  std::map<Key, std::vector<Bytes>> held_;      ///< each tensor
-  std::map<Key, model::Keep> keep_;             ///< Keep of each stage
-  std::map<std::tuple<int, int>, Bytes> away_;  ///< of a block and microbatch: copied to the host
+  std::map<int, std::vector<model::TensorSpec>> kept_tensors_;  ///< by kind of stage
+  std::map<Key, std::vector<Bytes>> held_;                      ///< each tensor
+  std::map<Key, model::Keep> keep_;                             ///< Keep of each stage
+  std::map<std::tuple<int, int>, Bytes> away_;                  ///< of a block and microbatch: copied to the host
   Bytes total_, on_host_;
 };
 

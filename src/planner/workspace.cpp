@@ -7,11 +7,12 @@
 
 #include "trireme/model/logits.hpp"
 #include "trireme/model/product_workspace.hpp"
+#include "trireme/model/stage_work.hpp"
 
 namespace trireme::planner {
 namespace {
 
-using model::StageKind;
+using model::does, model::Work;
 
 /// Workspace of the head's backward: a chunk's logits, with a softcap their derivatives, the normed input, its gradient
 /// and a chunk of that.
@@ -58,10 +59,9 @@ Workspace largest_workspace(const model::Model& model, const ReplayOptions& repl
   };
   for (int b = 0; b < model.blocks(); ++b)
     for (const model::Stage& stage : model[Block{b}].stages) {
-      if (stage.kind == StageKind::head || stage.kind == StageKind::logits)
-        add({head_workspace(model, replay_options), "logits", "backward head"});
-      if (stage.kind != StageKind::moe && stage.kind != StageKind::experts) continue;
-      const bool exchanges = stage.kind == StageKind::experts;
+      if (does(stage, Work::logits)) add({head_workspace(model, replay_options), "logits", "backward head"});
+      if (!does(stage, Work::experts)) continue;
+      const bool exchanges = model::receives_rows(stage);
       const std::int64_t rows = exchanges
                                     ? most_rows(model, Block{b}, replay_options)
                                     : replay_options.stream_tokens(model) * model.sizes.decoder.experts->per_token;

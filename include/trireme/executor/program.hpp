@@ -16,7 +16,7 @@ namespace trireme::executor {
 /// Operands of one stage of a compute op: views into ring buffers, resolved once.
 struct StageOperands {
   Stage stage;
-  model::StageKind kind;
+  const model::Stage* spec;
   std::vector<at::Tensor> parameters;  ///< in the stage's order, in the compute dtype
   std::vector<nn::Grad> gradients;     ///< the same, backward only
 };

@@ -16,7 +16,7 @@ Schedule insert_kv_cache(Schedule schedule, const model::Model& model) {
     if (forward == nullptr) continue;
     const std::vector<model::Stage>& stages = model[forward->block].stages;
     const auto divided = [](const model::Stage& stage) {
-      return stage.enter == model::Exchange::gather_keys || stage.kind == model::StageKind::core_attention;
+      return stage.enter == model::Exchange::gather_keys || stage.enter == model::Exchange::to_heads;
     };
     invariant(std::ranges::none_of(stages, divided), "sequences that are divided have no key/value cache");
     const StageRange range = stages_of(model[forward->block], forward->stage);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "schedule/passes/append.hpp"
+#include "trireme/model/stage_work.hpp"
 #include "trireme/schedule/access.hpp"
 #include "trireme/schedule/passes/passes.hpp"
 
@@ -79,9 +80,9 @@ void append_backward(std::vector<Op>& ops, const model::Model& model, Block b, S
     ops.push_back(Backward{.block = b, .stage = s, .microbatch = m, .gradients = {}, .part = part});
   };
   append_exchanges(ops, model, b, s, m, Place::before_backward);
-  const model::StageKind kind = stage_of(model, b, s).kind;
-  const bool in_parts = model::is_branch(kind) || model::ends_attention(kind) || kind == model::StageKind::qk_norm;
-  if (model::is_branch(kind)) append_input_again(ops, model, b, s, m);
+  const model::Stage& stage = stage_of(model, b, s);
+  const bool in_parts = model::is_in_branch(stage) || model::ends_attention(stage.kind);
+  if (model::is_branch(stage.kind)) append_input_again(ops, model, b, s, m);
   backward(in_parts ? BackwardPart::input : BackwardPart::whole);
   append_exchanges(ops, model, b, s, m, Place::after_backward);
   if (in_parts) backward(BackwardPart::weight);

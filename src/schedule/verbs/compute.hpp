@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "schedule/verbs/verb.hpp"
+#include "trireme/model/stage_work.hpp"
 
 /// Verbs that run stages.
 namespace trireme::schedule {
@@ -36,8 +37,9 @@ template <class Compute>
 void sharded_effects(const Compute& op, const model::Stage& stage, Effects& on) {
   on.read_parameters();
   on.access(tensors_of(op, on.model), op.microbatch);
-  if (stage.kind == model::StageKind::experts) on.read(resource::Counts{op.block, op.microbatch});
-  if (stage.kind == model::StageKind::route || stage.kind == model::StageKind::merge)
+  if (model::receives_rows(stage))
+    on.read(resource::Counts{op.block, op.microbatch});
+  else if (model::is_of_experts(stage.kind))
     on.read(resource::Rows{op.microbatch});
   if (model::ends_attention(stage.kind)) on.read(resource::Branch{op.microbatch});
 }
@@ -57,7 +59,7 @@ struct Description<Forward> {
     const resource::Saved saved{op.block, *op.stage, op.microbatch};
     if (reads_cache) on.read(saved);
     on.write(saved);
-    if (partitioned->kind == model::StageKind::route) on.write(resource::Counts{op.block, op.microbatch});
+    if (model::does(*partitioned, model::Work::router)) on.write(resource::Counts{op.block, op.microbatch});
   }
   static std::string print(const Forward& op, const model::Model& model) {
     constexpr std::array keeps{" keep input", "", " keep all", " keep kv_cache"};
@@ -150,12 +152,12 @@ struct Description<Backward> {
     on.update(resource::Saved{op.block, *op.stage, op.microbatch});
     if (op.part != BackwardPart::weight) {
       sharded_effects(op, stage, on);
-      if (stage.kind == model::StageKind::merge)
-        on.read(resource::Saved{op.block, Stage{op.stage->value - 2}, op.microbatch});  // of route: the choice
+      if (model::only_sums_rows(stage))
+        on.read(resource::Saved{op.block, Stage{op.stage->value - model::stages_from_router}, op.microbatch});
       return;
     }
     on.access(tensors_of(op, on.model), op.microbatch);
-    if (stage.kind == model::StageKind::experts) on.read(resource::Counts{op.block, op.microbatch});
+    if (model::receives_rows(stage)) on.read(resource::Counts{op.block, op.microbatch});
   }
 };
 

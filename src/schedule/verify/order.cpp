@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "trireme/model/stage_tensors.hpp"
 #include "trireme/schedule/access.hpp"
 #include "trireme/schedule/concerns.hpp"
 #include "trireme/schedule/exchange.hpp"
@@ -71,11 +72,7 @@ class Order {
       if (at != stream.backward) complain(out_of_order("backward", op.microbatch, next_backward(stream)));
       if (const model::Stage* partitioned = partitioned_stage(model_, op.block, op.stage); partitioned != nullptr) {
         branch_to_backward(stream);
-        stream.branch_gradient =
-            partitioned->kind == model::StageKind::logits || partitioned->kind == model::StageKind::post_norm ||
-            model::attends(partitioned->kind) || model::ends_attention(partitioned->kind) ||
-            model::is_branch(partitioned->kind) || partitioned->kind == model::StageKind::qk_norm ||
-            partitioned->kind == model::StageKind::experts || partitioned->kind == model::StageKind::merge;
+        stream.branch_gradient = model::input_of(partitioned->kind) != model::TensorId::residual;
       }
       stream.backward = at + 1;
       if (op.part == BackwardPart::input) stream.input_done.insert(place);
