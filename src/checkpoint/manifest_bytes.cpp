@@ -67,6 +67,7 @@ class Decoder {
 
 void pass(auto& coder, std::int64_t& value) { coder.value(value); }
 void pass(auto& coder, std::uint64_t& value) { coder.value(value); }
+void pass(auto& coder, double& value) { coder.value(value); }
 void pass(auto& coder, SkippedSamples& value) { coder.value(value); }
 void pass(auto& coder, std::string& text) { coder.text(text); }
 void pass(auto& coder, std::pair<std::string, std::string>& fact) {
@@ -123,6 +124,8 @@ void pass(auto& coder, State& state) {
   coder.value(state.learning_rate);
   list(coder, state.taken);
   list(coder, state.skipped_samples);
+  list(coder, state.spikes.losses);
+  list(coder, state.spikes.grad_norms);
   coder.text(state.run_id);
   for (Metadata* metadata : {&state.data, &state.tuned_settings, &state.generation}) list(coder, *metadata);
   coder.text(state.run_file);

@@ -159,6 +159,18 @@ std::vector<SkippedSamples> skipped_samples_of(const Value& json) {
   return all;
 }
 
+optimizer::SpikeWindow spikes_of(const Value& json) {
+  optimizer::SpikeWindow spikes;
+  if (!json.has("spike_window")) return spikes;
+  const Value window = json["spike_window"];
+  for (const Value& loss : window["losses"].items()) spikes.losses.push_back(loss.number());
+  for (const Value& norm : window["grad_norms"].items()) spikes.grad_norms.push_back(norm.number());
+  require(spikes.losses.size() == spikes.grad_norms.size() && spikes.losses.size() <= optimizer::SpikeWindow::most,
+          fmt::format("spike_window has {} losses and {} gradient norms instead of at most {} of each",
+                      spikes.losses.size(), spikes.grad_norms.size(), optimizer::SpikeWindow::most));
+  return spikes;
+}
+
 SavedParameter parameter_of(const Value& json) {
   SavedParameter parameter{.name = json.at(0).text(), .shape = {}};
   std::int64_t product = 1;
@@ -308,6 +320,7 @@ State state_of(const Value& json) {
               .taken = {},
               .skipped_samples = skipped_samples_of(json),
               .run_id = json.has("run") ? json["run"].text() : "",
+              .spikes = spikes_of(json),
               .data = json["data"].metadata(),
               .tuned_settings = metadata_or_none(json, "choices"),
               .generation = metadata_or_none(json, "generation"),

@@ -75,6 +75,7 @@ std::string to_json(const Manifest& manifest, const std::vector<std::string>& fi
             {"samples", state.samples},
             {"taken", state.taken},
             {"passed_over", std::move(skipped_samples)},
+            {"spike_window", {{"losses", state.spikes.losses}, {"grad_norms", state.spikes.grad_norms}}},
             {"data", metadata_json(state.data)},
             {"choices", metadata_json(state.tuned_settings)},
             {"generation", metadata_json(state.generation)},

@@ -60,9 +60,13 @@ std::vector<Option> train_options() {
   s.number("eval_every", &Train::eval_every, between(0, largest_step), "evaluate every N steps (0: never)");
   s.number("eval_steps", &Train::eval_steps, between(0, largest_step),
            "number of batches of batch.global sequences of each validation set per evaluation (0: all)");
-  s.number("max_skipped_steps", &Train::max_skipped_steps, between(0, largest_step),
-           "end the run with exit code 6 after N consecutive skipped steps: loss or gradient norm not finite, or no "
-           "target that counts");
+  s.number(
+      "max_skipped_steps", &Train::max_skipped_steps, between(0, largest_step),
+      "end the run with exit code 6 after N consecutive skipped steps: loss or gradient norm not finite or a spike, "
+      "or no target that counts");
+  s.flag("skip_spikes", &Train::skip_spikes,
+         "skip a step whose loss or gradient norm lies more than 6 standard deviations above the mean of the last 128 "
+         "steps (from the 65th step on)");
   s.number("replica_check_every", &Train::replica_check_every, between(0, largest_step),
            "compare the state of the replicas every N steps (0: as often as metrics.every)");
   s.number("stop_before_limit_seconds", &Train::stop_before_limit_seconds, above(0),
@@ -106,6 +110,7 @@ std::vector<Option> checkpoint_options() {
 std::vector<Option> metrics_options() {
   Section<Metrics> s("metrics", &RunConfig::metrics);
   s.number("every", &Metrics::every, between(1, largest_step), "write a line to metrics.jsonl every N steps");
+  s.flag("block_norms", &Metrics::block_norms, "write the gradient norm of every parameter block to metrics.jsonl");
   s.number("trace_steps", &Metrics::trace_steps, between(1, largest_step),
            "steps whose timeline is written as a Chrome trace");
   s.flag("memory_snapshot", &Metrics::memory_snapshot,

@@ -59,7 +59,10 @@ Verbs::Verbs(const model::Model& model, const schedule::Schedule& schedule, stor
     update_ranges_.push_back(optimizer_.ranges(block, layout, shard));
     copied_.push_back(shard::copied_ranges(block, layout, shard));
     counted_.push_back(shard::counted_ranges(block, layout, shard));
+    const auto place = std::ranges::find(options.block_names, block.name);
+    block_places_.push_back(static_cast<std::size_t>(place - options.block_names.begin()));
   }
+  block_squares_.resize(options.block_names.size());
   if (lanes != nullptr && clip_op_ < static_cast<int>(schedule.ops.size())) {
     completes_ = last_writes(schedule, model);
     const device::ChargeTo charge(device::Category::workspace);

@@ -5,8 +5,10 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <iterator>
 #include <limits>
 #include <utility>
 
@@ -103,6 +105,7 @@ double Verbs::counted_squares(ParamBlock block, const optim::Team& team) {
 }
 
 std::array<double, 3> Verbs::squares_and_losses() {
+  std::ranges::fill(block_squares_, 0);
   // The norm counts each element once: replicas have equal gradients, so only the first counts; likewise copies on the
   // tensor axis, and the first of two pipeline ranks. Losses are equal on all of the tensor axis, and one pipeline rank
   // has them.
@@ -113,13 +116,16 @@ std::array<double, 3> Verbs::squares_and_losses() {
     const ParamBlock block{b};
     if (model_[block].on_two_pipeline_ranks && !options_.first_pipeline_rank) continue;
     const at::Tensor& gradient = store_.gradient(block);
+    double of_block = 0;
     if (store_.on_host(block) != schedule::OnHost::nothing) {
-      squares += squares_[static_cast<std::size_t>(b)];
+      of_block = squares_[static_cast<std::size_t>(b)];
     } else if (gradient.is_cuda()) {
-      squares += of_device.const_data_ptr<double>()[b];
+      of_block = of_device.const_data_ptr<double>()[b];
     } else {
-      squares += counted_squares(block, compute_team_);
+      of_block = counted_squares(block, compute_team_);
     }
+    squares += of_block;
+    if (!block_squares_.empty()) block_squares_[block_places_[static_cast<std::size_t>(b)]] = of_block;
   }
   if (lanes_ == nullptr) return {squares, state_.losses.head.cross_entropy, state_.losses.head.z_loss};
   fetch_loss();
@@ -127,17 +133,33 @@ std::array<double, 3> Verbs::squares_and_losses() {
   return {squares, state_.losses.head.cross_entropy, state_.losses.head.z_loss};
 }
 
+void Verbs::sum_blocks() {
+  std::vector<double> sums = block_squares_;
+  link(mesh::Group::dp, schedule::Lane::compute).sum(sums);
+  for (const mesh::Group group : {mesh::Group::tensor, mesh::Group::pipeline})
+    if (comm::Collectives* const others = links_.find({group, schedule::Lane::compute}); others != nullptr)
+      others->sum(sums);
+  std::ranges::transform(sums, std::back_inserter(state_.result.block_grad_norms),
+                         [](double squares) { return std::sqrt(squares); });
+}
+
 void Verbs::run(const schedule::ClipNorm&) {
   const nn::Microbatch& first = microbatch(Microbatch{0});
   std::array<double, 3> sums = squares_and_losses();
   if (fault::point("loss.sum")) sums[1] = std::numeric_limits<double>::infinity();
   link(mesh::Group::dp, schedule::Lane::compute).sum({sums.data(), first.z_loss > 0 ? sums.size() : 2});
-  if (comm::Collectives* const tensor = links_.find({mesh::Group::tensor, schedule::Lane::compute}); tensor != nullptr)
-    tensor->sum({sums.data(), 1});
+  if (comm::Collectives* const tensor = links_.find({mesh::Group::tensor, schedule::Lane::compute});
+      tensor != nullptr) {
+    // Tensor ranks have equal losses up to the order of sums on their GPUs. All compare the first one's to a limit.
+    const bool compares = state_.input.spikes != nullptr;
+    if (compares && tensor->rank() != 0) sums[1] = sums[2] = 0;
+    tensor->sum({sums.data(), compares ? sums.size() : 1});
+  }
   sum_over_pipeline(sums, first.z_loss > 0 ? sums.size() : 2);
   state_.result.grad_norm = std::sqrt(sums[0]);
   state_.result.loss = sums[1] * first.loss_scale;
   if (first.z_loss > 0) state_.result.z_loss = sums[2] * first.loss_scale;
+  if (!block_squares_.empty()) sum_blocks();
   if (!state_.result.expert_tokens.empty()) sum_experts();
   if (model_.part.experts.ranks > 1) record_rows();
   if (!state_.input.counts) {  // a mean over no target
@@ -145,7 +167,10 @@ void Verbs::run(const schedule::ClipNorm&) {
     state_.result.loss = std::numeric_limits<double>::quiet_NaN();
     if (first.z_loss > 0) state_.result.z_loss = state_.result.loss;
   }
-  state_.result.skipped = !std::isfinite(state_.result.grad_norm) || !std::isfinite(state_.result.loss);
+  state_.result.spike =
+      state_.input.spikes != nullptr && state_.input.spikes->is_spike(state_.result.loss, state_.result.grad_norm);
+  state_.result.skipped =
+      state_.result.spike || !std::isfinite(state_.result.grad_norm) || !std::isfinite(state_.result.loss);
   if (options_.balance_bias_rate > 0 && !state_.result.skipped) step_choice_biases();
   decision_ = {.skipped = state_.result.skipped,
                .lr = state_.input.lr,

@@ -154,6 +154,8 @@ class Verbs {
   void fetch_loss();
   /// The gradients' squares on this rank, its cross-entropy and its z-loss; returns when the compute lane has them.
   [[nodiscard]] std::array<double, 3> squares_and_losses();
+  /// Norms of blocks from `block_squares_`.
+  void sum_blocks();
   [[nodiscard]] optim::AdamWStep update_numbers() const;
   void update_on_device(ParamBlock block);
   void update_on_cpu(ParamBlock block, const optim::Team& team);
@@ -250,7 +252,9 @@ class Verbs {
     double gradient_factor = 1;
   };
   Decision decision_;
-  std::vector<double> squares_;  ///< by parameter block, of gradients on the host
+  std::vector<double> squares_;        ///< by parameter block, of gradients on the host
+  std::vector<double> block_squares_;  ///< of this rank, by parameter block of the whole model; Options::block_names
+  std::vector<std::size_t> block_places_;  ///< by parameter block: its index among those
   std::vector<std::optional<ParamBlock>>
       completes_;              ///< by op, on a GPU: the block whose gradient nothing changes after it
   at::Tensor device_squares_;  ///< fp64, by parameter block

@@ -284,6 +284,7 @@ std::vector<std::string> warnings(const RunRecord& run) {
   add(run.config && steps < run.config->train.steps,
       fmt::format("not finished: {} of {} steps", steps, run.config ? run.config->train.steps : 0));
   const std::string at = run.skipped_at.empty() ? "" : fmt::format(" ({})", steps_text(run.skipped_at));
+  add(run.spikes > 0, fmt::format("{} steps were skipped as spikes (train.skip_spikes){}", run.spikes, at));
   add(run.skipped > 0, fmt::format("{} steps were skipped: loss or gradient norm was not finite{}", run.skipped, at));
   add(run.without_targets > 0,
       fmt::format("{} steps were skipped: no target counted (masks of data.train, data.ignore_targets)",

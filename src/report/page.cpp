@@ -5,6 +5,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
+#include <cstring>
 #include <ctime>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -24,6 +26,8 @@ namespace trireme::report {
 namespace {
 
 constexpr std::size_t most_columns = 6;  // of runs side by side
+constexpr std::size_t most_blocks = 6;   // of a model in a chart
+constexpr const char* block_norms = "block_grad_norms/";
 
 struct Curve {
   const char* title;
@@ -36,6 +40,7 @@ const std::vector<Curve>& curves() {
   static const std::vector<Curve> list = {
       {"Loss (nats per token)", Unit::number, {{"loss", "training"}, {"eval_loss", "validation"}}},
       {"Gradient norm, before clipping", Unit::number, {{"grad_norm", ""}}, true},
+      {"Gradient norm of parameter blocks", Unit::number, {{block_norms, ""}}, true},
       {"Load of the busiest expert, over the mean", Unit::number, {{"expert_load_max", ""}}, false, true},
       {"Learning rate", Unit::number, {{"lr", ""}}, false, true},
       {"Throughput (tokens/s)", Unit::count, {{"tokens_per_second", ""}}, false, true},
@@ -57,12 +62,31 @@ const std::vector<Curve>& curves() {
   return list;
 }
 
+/// Up to `most_blocks` parameter blocks at equal distances in the model, its first and last ones among them.
+std::vector<std::string> shown_blocks(const RunRecord& run) {
+  std::vector<std::tuple<int, int, std::string>> blocks;  // embeddings, layers by number, head
+  for (const auto& [key, points] : run.series) {
+    if (!key.starts_with(block_norms)) continue;
+    const std::string block = key.substr(std::strlen(block_norms));
+    const bool layer = block.size() > 1 && block[0] == 'b' && block[1] >= '0' && block[1] <= '9';
+    blocks.emplace_back(layer ? 1 : block == "head" ? 2 : 0, layer ? std::atoi(block.c_str() + 1) : 0, block);
+  }
+  std::sort(blocks.begin(), blocks.end());
+  std::vector<std::string> shown;
+  const std::size_t count = std::min(most_blocks, blocks.size());
+  for (std::size_t i = 0; i < count; ++i)
+    shown.push_back(std::get<2>(blocks[count > 1 ? i * (blocks.size() - 1) / (count - 1) : 0]));
+  return shown;
+}
+
 /// The keys of a curve that a run has, and their lines' names; the loss has those of named validation sets, too.
 std::vector<std::pair<std::string, std::string>> keys_of(const Curve& curve, const RunRecord& run) {
   std::vector<std::pair<std::string, std::string>> keys;
   constexpr std::string_view of_set = "eval_losses/";
   for (const auto& [key, name] : curve.keys) {
     if (!series(run, key).empty()) keys.emplace_back(key, name);
+    if (std::string_view(key) == block_norms)
+      for (const std::string& block : shown_blocks(run)) keys.emplace_back(block_norms + block, block);
     if (std::string_view(key) != "eval_loss") continue;
     for (const auto& [of_run, points] : run.series)
       if (of_run.starts_with(of_set)) keys.emplace_back(of_run, "validation, " + of_run.substr(of_set.size()));

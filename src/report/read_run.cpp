@@ -130,7 +130,9 @@ void read_metrics(RunRecord& run, std::string_view text, const std::string& file
     const bool without_targets = skipped && targets != row.end() && *targets == 0;
     run.without_targets += without_targets ? 1 : 0;
     run.not_finite += row["loss"].is_null() && !without_targets ? 1 : 0;
-    run.skipped += skipped && !without_targets ? 1 : 0;
+    const bool spike = skipped && row["loss"].is_number() && row.contains("grad_norm") && row["grad_norm"].is_number();
+    run.spikes += spike ? 1 : 0;
+    run.skipped += skipped && !without_targets && !spike ? 1 : 0;
     if (skipped) run.skipped_at.push_back(step);
     for (const auto& [key, text] : {std::pair{"device", &run.device}, {"version", &run.version}})
       if (row.contains(key)) *text = text_of(row, key, place);

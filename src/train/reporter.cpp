@@ -68,6 +68,7 @@ void Reporter::report(const TrainedStep& step, const checkpoint::State& state, d
   StepRow row{.step = step.step + 1,
               .loss = result.loss,
               .grad_norm = result.grad_norm,
+              .spike_score = step.spike_score,
               .z_loss = config_.loss.z_loss > 0 ? std::optional(result.z_loss) : std::nullopt,
               .balance_loss = config_.loss.balance_loss > 0 ? std::optional(result.balance_loss) : std::nullopt,
               .router_z_loss = config_.loss.router_z_loss > 0 ? std::optional(result.router_z_loss) : std::nullopt,
@@ -85,6 +86,7 @@ void Reporter::report(const TrainedStep& step, const checkpoint::State& state, d
               .device = device_name_,
               .restart_count = environment_.batch_job.restart_count,
               .skipped = result.skipped,
+              .spike = result.spike,
               .skipped_steps = state.skipped,
               .memory = step.memory,
               .op_text = [this](int op) { return ops_.text(op); },
@@ -92,6 +94,8 @@ void Reporter::report(const TrainedStep& step, const checkpoint::State& state, d
               .traffic = job_.step_traffic()};
   if (job_.mesh().pipeline > 1) row.pipeline_wait_seconds = result.pipeline_wait_seconds;
   row.pipeline_bubble = result.pipeline_bubble;
+  for (std::size_t b = 0; b < result.block_grad_norms.size(); ++b)
+    row.block_grad_norms.emplace_back(job_.whole_model().parameter_blocks[b].name, result.block_grad_norms[b]);
   if (const std::optional<double> peak = peak_flops(config_, environment_.device))
     row.mfu = model::flops_per_token(job_.whole_model(), config_.data.seq_len) * row.tokens_per_second_per_rank / *peak;
   if (recorded) recorder_.append(row);

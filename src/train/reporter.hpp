@@ -24,6 +24,7 @@ struct TrainedStep {
   double data_seconds = 0;
   double own_seconds = 0;  ///< without waiting for other ranks
   executor::StepResult result;
+  std::optional<double> spike_score{};  ///< optimizer::SpikeWindow::score
   device::MemoryUse memory;
 };
 

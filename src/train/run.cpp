@@ -126,7 +126,9 @@ class TrainingLoop {
                         .lr = optim::learning_rate(config_.lr, config_.optimizer.lr, step, config_.train.steps),
                         .data_seconds = seconds_since(begin)};
     device::reset_peaks();
-    trained.result = job_.step(batch, trained.lr, rests_after(step));
+    trained.result =
+        job_.step(batch, trained.lr, rests_after(step), config_.train.skip_spikes ? &state_.spikes : nullptr);
+    trained.spike_score = state_.spikes.score(trained.result.loss, trained.result.grad_norm);
     if (emergency_) emergency_->withdraw();  // its first update did
     trained.own_seconds =
         seconds_since(begin) - (comm::seconds_inside_collectives() - waited) -
@@ -135,6 +137,7 @@ class TrainingLoop {
     reporter_.add(trained);
     skipped_steps_.count(state_, trained.result, step);
     expert_room_.look_at(job_, trained.result, step);
+    state_.spikes.add(trained.result.loss, trained.result.grad_norm);
     state_.step = step + 1;
     state_.tokens += config_.batch.global * config_.data.seq_len;
     state_.learning_rate = trained.lr;

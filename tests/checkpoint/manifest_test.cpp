@@ -214,6 +214,18 @@ TEST(Manifest, ShowsAnEndInSkippedStepsWithoutBeingParsed) {
   EXPECT_EQ(skipped_in_a_row_in("{}"), 0);
 }
 
+TEST(Manifest, HasTheWindowOfSpikesBitForBit) {
+  Manifest manifest = parse_manifest("index.h5", sound());
+  EXPECT_EQ(manifest.state.spikes, optimizer::SpikeWindow());
+  const std::string text = with(R"("losses":[],"grad_norms":[])", R"("losses":[0.1,2],"grad_norms":[1e-17,3.5])");
+  const optimizer::SpikeWindow expected{.losses = {0.1, 2}, .grad_norms = {1e-17, 3.5}};
+  EXPECT_EQ(parse_manifest("index.h5", text).state.spikes, expected);
+  EXPECT_EQ(decode(encode(parse_manifest("index.h5", text))).state.spikes, expected);
+  const std::string earlier = with(R"("spike_window":{"losses":[],"grad_norms":[]},)", "");
+  EXPECT_EQ(parse_manifest("index.h5", earlier).state.spikes, optimizer::SpikeWindow()) << "of an earlier build";
+  EXPECT_THAT(message_of(with(R"("losses":[])", R"("losses":[1])")), HasSubstr("1 losses and 0 gradient norms"));
+}
+
 TEST(Manifest, WithNumbersWhoseProductsOrSumsOverflowIsRefused) {
   // 20857 * 823698 = 4 * 2^32 + 2: two ranks in 32 bits, as there are files and digests.
   for (const char* mesh :

@@ -116,11 +116,16 @@ RunConfig everything_set() {
                  .weight_decay = 0.3,
                  .no_decay = {"*a*", "\"b\""},
                  .clip_norm = 1e22};
-  c.lr = {.schedule = LrSchedule::wsd, .warmup_steps = 5, .end_step = 90, .wsd_decay_steps = 6, .min_ratio = 0.0};
+  c.lr = {.schedule = LrSchedule::wsd,
+          .warmup_steps = 5,
+          .end_step = 90,
+          .wsd_decay_steps = 6,
+          .min_ratio = 0.0};
   c.train = {.steps = 100,
              .eval_every = 1,
              .eval_steps = 2,
              .max_skipped_steps = 3,
+             .skip_spikes = true,
              .replica_check_every = 4,
              .stop_before_limit_seconds = 5.5};
   c.checkpoint = {.directory = "ck",
@@ -134,6 +139,7 @@ RunConfig everything_set() {
                   .resume = "step-00000100",
                   .data = DataOnResume::restart};
   c.metrics = {.every = 2,
+               .block_norms = true,
                .trace_steps = {3, 4},
                .memory_snapshot = true,
                .tensorboard = true,

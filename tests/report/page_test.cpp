@@ -219,6 +219,25 @@ TEST(Page, MentionsSpikesAndTheirSteps) {
     EXPECT_THAT(html, HasSubstr(text));
 }
 
+TEST(Page, ShowsTheNormsOfSomeBlocksInTheOrderOfTheModel) {
+  RunRecord run = run_of("one", 4, 5.0);
+  EXPECT_THAT(page(std::span(&run, 1)), Not(HasSubstr("Gradient norm of parameter blocks")));
+  for (const char* block :
+       {"embedding", "b0", "b1", "b2", "b3", "b4", "b5", "b6", "b7", "b8", "b9", "b10", "b11", "head"})
+    run.series[std::string("block_grad_norms/") + block] = {{1, 0.5}, {2, 0.75}};
+  const std::string html = page(std::span(&run, 1));
+  const std::size_t chart = html.find("Gradient norm of parameter blocks");
+  ASSERT_NE(chart, std::string::npos);
+  std::size_t last = chart;
+  for (const char* block : {">embedding<", ">b1<", ">b4<", ">b6<", ">b9<", ">head<"}) {
+    const std::size_t at = html.find(block, chart);
+    ASSERT_NE(at, std::string::npos) << block;
+    EXPECT_GT(at, last) << block;
+    last = at;
+  }
+  EXPECT_EQ(html.find(">b2<", chart), std::string::npos);
+}
+
 TEST(Page, HasATableOfManyRunsWithTheSettingsTheyDifferIn) {
   std::vector<RunRecord> runs;
   for (int i = 0; i < 8; ++i) {

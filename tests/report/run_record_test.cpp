@@ -43,6 +43,21 @@ std::string mistake(auto&& read) {
   return "none";
 }
 
+TEST(ReadMetrics, CountsSpikesApartFromNonFiniteSteps) {
+  RunRecord run;
+  read_metrics(run,
+               R"({"step":1,"loss":9.5,"grad_norm":80.5,"target_tokens":64,"skipped":true})"
+               "\n"
+               R"({"step":2,"loss":9.5,"grad_norm":null,"target_tokens":64,"skipped":true})"
+               "\n",
+               "metrics.jsonl");
+  EXPECT_EQ(run.spikes, 1);
+  EXPECT_EQ(run.skipped, 1);
+  EXPECT_THAT(warnings(run), testing::Contains(HasSubstr("1 steps were skipped as spikes")));
+  EXPECT_THAT(warnings(run),
+              testing::Contains(HasSubstr("1 steps were skipped: loss or gradient norm was not finite")));
+}
+
 TEST(ReadMetrics, KeepsEveryFiniteNumberByItsKey) {
   RunRecord run;
   read_metrics(run, metrics, "metrics.jsonl");

@@ -116,6 +116,21 @@ std::vector<config::TokenSource> TokenFiles::sources_with_silence(
   return {{.path = path}};
 }
 
+std::vector<config::TokenSource> TokenFiles::sources_with_constants(
+    std::int64_t samples, std::int64_t seq_len, const std::function<bool(std::int64_t sample)>& constant) const {
+  const std::string path = directory_.path() + "/constants.bin";
+  MPI_Barrier(world_.handle());
+  if (world_.rank() == 0) {
+    std::vector<std::uint16_t> tokens = noisy_tokens(4, samples * seq_len + 1, vocab_size_);
+    for (std::int64_t sample = 0; sample < samples; ++sample)
+      if (constant(sample))
+        std::fill_n(tokens.begin() + sample * seq_len, seq_len + 1, static_cast<std::uint16_t>(silent_token));
+    write(path, tokens);
+  }
+  MPI_Barrier(world_.handle());
+  return {{.path = path}};
+}
+
 std::vector<config::TokenSource> TokenFiles::sources_with_documents(bool in_sidecar) const {
   return {{.path = directory_.path() + (in_sidecar ? "/documents.bin" : "/pair.bin")},
           {.path = directory_.path() + "/b.bin"}};
@@ -196,9 +211,13 @@ Outcome train_filled(train::Job& job, const config::RunConfig& config, const Aft
   data::BatchReader reader(config.data, data::Split::train, config.model.vocab_size, config.run.seed, job.batch_shape(),
                            {.position = config.data.skip_to.value_or(0), .taken = {}});
   Outcome outcome;
+  optimizer::SpikeWindow spikes;
   for (int step = 0; step < config.train.steps; ++step) {
     const double lr = optim::learning_rate(config.lr, config.optimizer.lr, step, config.train.steps);
-    const executor::StepResult result = job.step(reader.next(), lr, rests || step + 1 == config.train.steps);
+    const executor::StepResult result = job.step(reader.next(), lr, rests || step + 1 == config.train.steps,
+                                                 config.train.skip_spikes ? &spikes : nullptr);
+    spikes.add(result.loss, result.grad_norm);
+    outcome.block_grad_norms = result.block_grad_norms;
     append(outcome.curve, result);
     outcome.skipped.push_back(result.skipped);
     outcome.expert_tokens.push_back(result.expert_tokens);

@@ -33,6 +33,10 @@ class TokenFiles {
   /// takes the place of the one before. Collective over the world.
   [[nodiscard]] std::vector<config::TokenSource> sources_with_silence(
       std::int64_t samples, std::int64_t seq_len, const std::function<bool(std::int64_t sample)>& silent) const;
+  /// One file of `samples` samples of `seq_len` tokens; those that are `constant` repeat one token. Collective over the
+  /// world.
+  [[nodiscard]] std::vector<config::TokenSource> sources_with_constants(
+      std::int64_t samples, std::int64_t seq_len, const std::function<bool(std::int64_t sample)>& constant) const;
   /// Two files; the first has a mask of targets and, in `.ends` or in a Megatron index only, the ends of its documents,
   /// which no token marks.
   [[nodiscard]] std::vector<config::TokenSource> sources_with_documents(bool in_sidecar) const;
@@ -63,6 +67,7 @@ constexpr std::uint64_t values_seed = 7;
 struct Outcome {
   Curve curve;
   std::vector<bool> skipped;                                          ///< by step
+  std::vector<double> block_grad_norms;                               ///< of the last step, with metrics.block_norms
   std::vector<at::Tensor> masters;                                    ///< by parameter block: this rank's shard
   comm::TrafficTable traffic;                                         ///< of the last step
   std::vector<std::vector<std::vector<std::int64_t>>> expert_tokens;  ///< by step, layer and expert

@@ -207,7 +207,8 @@ void follow_the_plain_program(const std::vector<const model::Architecture*>& fam
   const char* seed = std::getenv("TRIREME_TEST_SEED");
   const unsigned long number = (seed != nullptr ? std::strtoul(seed, nullptr, 10) : 1) * 100 + world.size() + stream;
   test::Draw draw(number), axes_draw(number + 50), switches_draw(number + 70), silence_draw(number + 90);
-  test::Draw tokens_draw(number + 100), restart_draw(number + 110), moments_draw(number + 120);
+  test::Draw tokens_draw(number + 100), restart_draw(number + 110), moments_draw(number + 120),
+      optimizer_draw(number + 130);
   test::Deviation worst, worst_rounded;
   int runs = 0, tried = 0, rejected = 0, graphs = 0, pipelines = 0, divided = 0, rounded = 0;
   for (; runs < draws && tried < 8 * draws; ++tried) {
@@ -240,6 +241,8 @@ void follow_the_plain_program(const std::vector<const model::Architecture*>& fam
         test::draw_silence(silence_draw, config, files);
     }
     config.precision.moments = moments_draw.of({DType::fp32, DType::bf16});
+    config.train.skip_spikes = optimizer_draw.coin();  // no step of so few is one
+    config.metrics.block_norms = optimizer_draw.coin();
     const test::Curve expected = test::plain_curve(config, world);
     if (!well_conditioned(config, expected, world)) {
       ++rejected;

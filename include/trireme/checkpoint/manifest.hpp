@@ -13,6 +13,7 @@
 #include "trireme/mesh/mesh.hpp"
 #include "trireme/model/model.hpp"
 #include "trireme/optimizer/plan.hpp"
+#include "trireme/optimizer/spikes.hpp"
 #include "trireme/shard/hyperslab.hpp"
 #include "trireme/shard/layout.hpp"
 
@@ -58,6 +59,7 @@ struct State {
   std::vector<std::int64_t> taken;              ///< data::SamplerState::taken
   std::vector<SkippedSamples> skipped_samples;  ///< by data.skip_to, in the order of the steps
   std::string run_id;                           ///< of the run that saved; a run manages only its own checkpoints
+  optimizer::SpikeWindow spikes;                ///< of the steps before
   Metadata data;                                ///< inputs of the order of the samples
   Metadata tuned_settings;                      ///< measured or automatic settings, which a resumed run keeps
   Metadata generation;   ///< for an export: max_position_embeddings, special tokens, kept keys of config.json

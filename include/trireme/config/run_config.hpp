@@ -220,6 +220,7 @@ struct Train {
   std::int64_t eval_every = 0;
   std::int64_t eval_steps = 0;
   std::int64_t max_skipped_steps = 10;
+  bool skip_spikes = false;
   std::int64_t replica_check_every = 0;
   std::optional<double> stop_before_limit_seconds;
 };
@@ -239,6 +240,7 @@ struct Checkpoint {
 
 struct Metrics {
   std::int64_t every = 1;
+  bool block_norms = false;
   std::vector<std::int64_t> trace_steps;
   bool memory_snapshot = false;
   bool tensorboard = false;

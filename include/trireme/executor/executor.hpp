@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -17,6 +18,7 @@
 #include "trireme/executor/links.hpp"
 #include "trireme/executor/program.hpp"
 #include "trireme/nn/frame.hpp"
+#include "trireme/optimizer/spikes.hpp"
 #include "trireme/schedule/op.hpp"
 #include "trireme/schedule/stage_access.hpp"
 #include "trireme/store/parameter_store.hpp"
@@ -45,6 +47,8 @@ struct Options {
   /// to bf16.
   config::Reduce reduce = config::Reduce::fp32;
   double balance_bias_rate = 0;  ///< of the correction biases of routers, by the loads of a step
+  /// Parameter blocks of the whole model, for their gradient norms. Empty: only the norm over all is computed.
+  std::vector<std::string> block_names{};
   /// Records the launches of the compute lane as graphs in the second step, and replays them in later ones
   /// (`segments`). Null: launches op by op. Requires uncut layers and no activation offload.
   std::shared_ptr<device::Graphs> graphs{};
@@ -74,6 +78,8 @@ struct StepInput {
   std::int64_t updates = 0;  ///< applied before this step: Adam's count
   /// Some target of the global batch counts, the same on all ranks. False: there is no loss, and nothing is updated.
   bool counts = true;
+  /// Steps before this one, equal on all ranks: a spike among them is skipped. Null: none is.
+  const optimizer::SpikeWindow* spikes = nullptr;
 };
 
 /// Work of the host lane.
@@ -101,9 +107,12 @@ struct StepResult {
   /// those of dense layers.
   std::vector<std::vector<std::int64_t>> expert_tokens{};
   std::vector<RowsMoved> expert_rows{};  ///< with mesh.expert > 1: of this rank, by block and microbatch
-  /// Nothing was updated, on any rank: loss or norm was not finite, or no target counted.
+  /// Global L2 norms before clipping by parameter block of the whole model; empty without Options::block_names.
+  std::vector<double> block_grad_norms{};
+  /// Nothing was updated, on any rank: loss or norm was not finite or a spike, or no target counted.
   bool skipped = false;
   bool without_targets = false;  ///< no target counted
+  bool spike = false;            ///< loss or norm was a spike among those of StepInput::spikes
   /// Compute lane without work: waiting for communication, or doing it if there are no lane threads.
   double exposed_seconds = 0;
   double pipeline_wait_seconds = 0;  ///< the same of messages between pipeline ranks; not in `exposed_seconds`

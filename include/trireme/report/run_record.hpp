@@ -47,6 +47,7 @@ struct RunRecord {
   std::vector<double> starts;      ///< first steps of the starts after the first
   std::vector<double> skipped_at;  ///< the skipped steps
   std::int64_t skipped = 0, not_finite = 0;                           ///< steps that had targets
+  std::int64_t spikes = 0;                                            ///< skipped steps of finite loss and norm
   std::int64_t without_targets = 0;                                   ///< steps, skipped as no target counted
   std::map<std::string, std::map<std::string, double>> bytes, calls;  ///< of a step: by group and operation
   std::vector<RankTimes> ranks;

@@ -99,8 +99,9 @@ std::string trial_verdict(const config::RunConfig& config, int ranks, const std:
   const double seconds = usual_step_seconds(run);
   const double tokens = static_cast<double>(config.batch.global * config.data.seq_len);
   std::string text = fmt::format(
-      "\ntry: {} of {} steps trained, {}{}{}; nothing is kept\n", steps.size(), config.train.steps, losses,
+      "\ntry: {} of {} steps trained, {}{}{}{}; nothing is kept\n", steps.size(), config.train.steps, losses,
       run.skipped > 0 ? fmt::format(", {} steps were skipped (not finite)", run.skipped) : "",
+      run.spikes > 0 ? fmt::format(", {} steps were skipped (spikes)", run.spikes) : "",
       run.without_targets > 0 ? fmt::format(", {} steps were skipped (no target counts)", run.without_targets) : "");
   text += fmt::format(
       "try: speed: {:.3g} s a step after the first, {} tokens/s ({} a rank): {} steps take {}, without evaluations and "

@@ -49,7 +49,9 @@ Bytes highest_memory(const StepRow& row) { return row.memory[device::Space::devi
 std::string terminal_line(const StepRow& row, std::int64_t steps, const ProgressTimes& times, int columns,
                           bool colors) {
   const std::string loss = loss_text(row, 4);
-  const char* const why = row.counts() ? "SKIPPED: not finite" : "SKIPPED: no target counts";
+  const char* const why = !row.counts() ? "SKIPPED: no target counts"
+                          : row.spike   ? "SKIPPED: spike"
+                                        : "SKIPPED: not finite";
   std::vector<std::string> parts{fmt::format("grad norm {:.3f}", row.grad_norm)};
   if (row.expert_load) parts.push_back(fmt::format("expert load {:.2f}x", row.expert_load->max));
   parts.push_back(fmt::format("{} tokens/s", to_short_text(row.tokens_per_second)));

@@ -76,6 +76,12 @@ void refuse_divided_generation(const mesh::Mesh& mesh) {
             "generation is not divided over a pipeline, sequences or experts");
 }
 
+std::vector<std::string> block_names(const model::Model& model) {
+  std::vector<std::string> names;
+  for (const model::ParameterBlock& block : model.parameter_blocks) names.push_back(block.name);
+  return names;
+}
+
 bool spare_core(const mpi::Topology& topology) { return topology.node_cores > topology.node_ranks; }
 
 /// Lanes have threads where something on them makes the host wait or work: messages over MPI, offload's updates. Over
@@ -144,27 +150,29 @@ Job::Job(const config::RunConfig& config, const mpi::Communicator& world, JobOpt
   if (options_.needs) needs = options_.needs(schedules.step, model_);
   executor_ = std::make_unique<executor::Executor>(
       model_, std::move(schedules.step), *store_, layers_, links_->table(), optimizer::OptimizerPlan(config_),
-      executor::Options{.lane_threads = lane_threads_,
-                        .device = options_.device,
-                        .ordered_collectives = options_.ordered_collectives ||
-                                               (options_.device.is_cuda() && options_.link == comm::DeviceLink::nccl),
-                        .host_threads = options_.host_threads,
-                        .first_replica = at_.replicate == 0,
-                        .first_pipeline_rank = at_.pipeline == 0,
-                        .reduce = config_.precision.reduce,
-                        .balance_bias_rate = config_.loss.balance_bias_rate,
-                        .graphs = config_.device.cuda_graphs ? graphs_of(options_.device) : nullptr,
-                        .poison = options_.poison,
-                        .record_timeline = options_.record_timeline,
-                        .on_op = options_.on_op,
-                        // Lanes without collectives may end a step after the next one has begun.
-                        .on_lane_end =
-                            [this](schedule::Lane lane, std::int64_t ended) {
-                              if (calls_collectives(lane)) traffic_.lane_ended(lane, ended);
-                            },
-                        .on_copy = [this](std::string_view copy, Bytes bytes,
-                                          std::int64_t copied_for) { traffic_.copied(copy, bytes, copied_for); },
-                        .needs = std::move(needs)});
+      executor::Options{
+          .lane_threads = lane_threads_,
+          .device = options_.device,
+          .ordered_collectives =
+              options_.ordered_collectives || (options_.device.is_cuda() && options_.link == comm::DeviceLink::nccl),
+          .host_threads = options_.host_threads,
+          .first_replica = at_.replicate == 0,
+          .first_pipeline_rank = at_.pipeline == 0,
+          .reduce = config_.precision.reduce,
+          .balance_bias_rate = config_.loss.balance_bias_rate,
+          .block_names = config_.metrics.block_norms ? block_names(whole_model()) : std::vector<std::string>{},
+          .graphs = config_.device.cuda_graphs ? graphs_of(options_.device) : nullptr,
+          .poison = options_.poison,
+          .record_timeline = options_.record_timeline,
+          .on_op = options_.on_op,
+          // Lanes without collectives may end a step after the next one has begun.
+          .on_lane_end =
+              [this](schedule::Lane lane, std::int64_t ended) {
+                if (calls_collectives(lane)) traffic_.lane_ended(lane, ended);
+              },
+          .on_copy = [this](std::string_view copy, Bytes bytes,
+                            std::int64_t copied_for) { traffic_.copied(copy, bytes, copied_for); },
+          .needs = std::move(needs)});
 }
 
 Job::~Job() = default;
@@ -213,7 +221,8 @@ double Job::sum_of_counts(const data::StepBatch& batch) {
   return count / mesh().context;  // all context ranks read the same samples
 }
 
-executor::StepResult Job::step(const data::StepBatch& batch, double lr, bool last) {
+executor::StepResult Job::step(const data::StepBatch& batch, double lr, bool last,
+                               const optimizer::SpikeWindow* spikes) {
   share_choice_biases();
   if (step_is_first_after_rest_) traffic_.rest();
   last = last || executor_->must_rest();
@@ -224,8 +233,8 @@ executor::StepResult Job::step(const data::StepBatch& batch, double lr, bool las
         microbatch_of(tokens, config_, count > 0 ? 1.0 / count : 0.0, options_.device, model_.part.context));
     add_losses(config_, microbatches.back());
   }
-  executor::StepResult result =
-      executor_->run({.microbatches = microbatches, .lr = lr, .updates = updates_, .counts = count > 0}, last);
+  executor::StepResult result = executor_->run(
+      {.microbatches = microbatches, .lr = lr, .updates = updates_, .counts = count > 0, .spikes = spikes}, last);
   if (!result.skipped) ++updates_;
   step_traffic_ = traffic_.take(steps_++);
   step_is_first_after_rest_ = last;

@@ -34,7 +34,12 @@ void SkippedSteps::count(checkpoint::State& state, const executor::StepResult& r
   ++state.skipped;
   ++state.skipped_in_a_row;
   if (rank_ != 0) return;
-  if (!result.without_targets) {
+  if (result.spike) {
+    log::warning(fmt::format(
+        "step {}: loss {:.6g} or gradient norm {:.6g} lies more than {} standard deviations above the mean of the "
+        "{} steps before; the step is skipped (train.skip_spikes)",
+        step + 1, result.loss, result.grad_norm, optimizer::SpikeWindow::most_distance, state.spikes.losses.size()));
+  } else if (!result.without_targets) {
     log::warning(fmt::format("step {}: loss {} or gradient norm {} is not finite; the step is skipped", step + 1,
                              result.loss, result.grad_norm));
   } else if (!std::exchange(warned_of_no_targets_, true)) {
@@ -58,9 +63,10 @@ void SkippedSteps::abort_after_too_many(const checkpoint::State& state, const ex
         "train.max_skipped_steps.",
         steps, step + 1));
   throw NumericsError(
-      fmt::format("{} had a loss or gradient norm that is not finite (train.max_skipped_steps); the last is step {}. "
+      fmt::format("{} had a loss or gradient norm that is not finite{} (train.max_skipped_steps); the last is step {}. "
                   "{} Lower optimizer.lr, increase lr.warmup_steps, or skip the data with data.skip_to.",
-                  steps, step + 1, checkpoint_before(checkpoints, state.step - state.skipped_in_a_row)));
+                  steps, result.spike ? " or a spike (train.skip_spikes)" : "", step + 1,
+                  checkpoint_before(checkpoints, state.step - state.skipped_in_a_row)));
 }
 
 }  // namespace trireme::train

@@ -9,15 +9,15 @@
 
 namespace trireme::train {
 
-/// Counts the steps that update nothing: those whose loss or norm is not finite, and those without a target that
-/// counts.
+/// Counts the steps that update nothing: those whose loss or norm is not finite or a spike, and those without a target
+/// that counts.
 class SkippedSteps {
  public:
   /// most: consecutive skipped steps that end the run, at least 1. rank: the first one prints.
   SkippedSteps(std::int64_t most, int rank) : most_(most), rank_(rank) {}
 
-  /// Updates the counts in `state`. Warns of each step that is not finite, and of the first one without targets. step:
-  /// from 0.
+  /// Updates the counts in `state`. Warns of each spike and each step that is not finite, and of the first one without
+  /// targets. step: from 0.
   void count(checkpoint::State& state, const executor::StepResult& result, std::int64_t step);
   /// Throws NumericsError on rank 0 after the last of too many skipped steps in a row, with the last checkpoint before
   /// them; all ranks count alike, so the others wait for the end of the job.

@@ -44,6 +44,8 @@ std::vector<Scalar> curves(const StepRow& row) {
                              {"progress/skipped_steps", number(row.skipped_steps)},
                              {"progress/restart_count", number(row.restart_count)}};
   if (row.counts()) curves.push_back({"loss/train", row.loss});
+  if (row.spike_score) curves.push_back({"optim/spike_score", *row.spike_score});
+  for (const auto& [block, norm] : row.block_grad_norms) curves.push_back({"optim/block_grad_norms/" + block, norm});
   if (row.counts() && row.z_loss) curves.push_back({"loss/z_loss", *row.z_loss});
   if (row.balance_loss) curves.push_back({"loss/balance", *row.balance_loss});
   if (row.router_z_loss) curves.push_back({"loss/router_z_loss", *row.router_z_loss});

@@ -90,6 +90,8 @@ std::string to_json(const StepRow& row, LastWritten& last) {
   out["time"] = unix_seconds();
   out["loss"] = number(row.loss);
   out["grad_norm"] = number(row.grad_norm);
+  out["spike_score"] = row.spike_score ? number(*row.spike_score) : Json(nullptr);
+  for (const auto& [block, norm] : row.block_grad_norms) out["block_grad_norms"][block] = number(norm);
   if (row.z_loss) out["z_loss"] = number(*row.z_loss);
   if (row.balance_loss) out["balance_loss"] = number(*row.balance_loss);
   if (row.router_z_loss) out["router_z_loss"] = number(*row.router_z_loss);

@@ -29,6 +29,8 @@ struct StepRow {
   std::int64_t step = 0;  ///< finished steps, from 1
   double loss = 0;        ///< cross-entropy alone
   double grad_norm = 0;
+  std::optional<double> spike_score{};                             ///< optimizer::SpikeWindow::score
+  std::vector<std::pair<std::string, double>> block_grad_norms{};  ///< by parameter block, if they are computed
   std::optional<double> z_loss{};         ///< contribution of loss.z_loss to the loss, if it is above 0
   std::optional<double> balance_loss{};   ///< contribution of loss.balance_loss, if it is above 0
   std::optional<double> router_z_loss{};  ///< contribution of loss.router_z_loss, if it is above 0
@@ -48,6 +50,7 @@ struct StepRow {
   std::string device{};  ///< GPU or CPU of the first rank
   std::int64_t restart_count = 0;
   bool skipped = false;
+  bool spike = false;              ///< skipped although loss and norm are finite
   std::int64_t skipped_steps = 0;  ///< since the run began
   device::MemoryUse memory;
   std::function<std::string(int op)> op_text{};  ///< an op of the step's schedule in words

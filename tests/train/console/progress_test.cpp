@@ -57,6 +57,13 @@ TEST(PlainLine, IsKeysAndValues) {
   EXPECT_THAT(plain_line(skipped, 500, times), EndsWith(" skipped=true"));
 }
 
+TEST(ProgressLines, ShowSpikesApartFromNonFiniteSteps) {
+  StepRow spike = row;
+  spike.skipped = spike.spike = true;
+  spike.target_tokens = 9;
+  EXPECT_THAT(terminal_line(spike, 500, times, 200, false), HasSubstr("  SKIPPED: spike  grad norm"));
+}
+
 TEST(ProgressLines, ShowNoLossOfAStepWithoutTargets) {
   StepRow silent = row;
   silent.loss = std::numeric_limits<double>::quiet_NaN();

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A number that is not finite on one rank, or a step in which no target counts: all ranks skip the step alike, and
-// continue as if its update had been zero.
-// ranks: 1 3
+// A number that is not finite on one rank, a spike, or a step in which no target counts: all ranks skip the step alike,
+// and continue as if its update had been zero.
+// ranks: 1 2 3
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -21,10 +21,10 @@ constexpr int bad_step = 3;
 /// Poisons the gradients of one rank in one step while it lives, or another point's value.
 class BadGradient {
  public:
-  BadGradient(const mpi::Communicator& world, int rank, const std::string& point = "grad.reduce") {
+  BadGradient(const mpi::Communicator& world, int rank, const std::string& point = "grad.reduce", int step = bad_step) {
     fault::set_rank(world.rank());
     fault::set_step(0);
-    fault::arm(point + ":nan:" + std::to_string(rank) + ":" + std::to_string(bad_step));
+    fault::arm(point + ":nan:" + std::to_string(rank) + ":" + std::to_string(step));
   }
   BadGradient(const BadGradient&) = delete;
   BadGradient& operator=(const BadGradient&) = delete;
@@ -192,6 +192,83 @@ TEST_F(Silence, MovesNoCorrectionBiasOfARouter) {
   ASSERT_FALSE(biases.empty());
   for (std::size_t b = 0; b < biases.size() / 2; ++b)
     EXPECT_TRUE(test::same_bits(biases[b], biases[b + biases.size() / 2]));
+}
+
+/// A step of constant samples after 70 of others.
+class Spike : public Skip {
+ protected:
+  static constexpr int poisoned = 70;
+
+  [[nodiscard]] config::RunConfig poisoned_run() const {
+    config::RunConfig config = run(config::SyncPolicy::immediate);
+    config.train.steps = poisoned + 4;
+    config.model.layers = 2;
+    config.batch = {.global = 12, .micro = 12 / (world_.size() * 2)};
+    config.data.train =
+        files_.sources_with_constants(config.train.steps * config.batch.global, config.data.seq_len,
+                                      [&](std::int64_t sample) { return sample / config.batch.global == poisoned; });
+    config.lr.warmup_steps = 0;
+    config.optimizer.lr = 1e-5;  // the loss is level
+    return config;
+  }
+  static std::vector<bool> only_the_poisoned() {
+    std::vector<bool> steps(poisoned + 4, false);
+    steps[poisoned] = true;
+    return steps;
+  }
+};
+
+TEST_F(Spike, LeavesTheBitsOfARunWithoutThatUpdateOnEveryMesh) {
+  const int n = world_.size();
+  struct Axes {
+    int replicate, tensor, pipeline;
+    config::SyncPolicy policy = config::SyncPolicy::immediate;
+    config::Offload offload = config::Offload::none;
+  };
+  std::vector<Axes> meshes{{1, 1, 1}, {n, 1, 1, config::SyncPolicy::deferred, config::Offload::optimizer}};
+  if (n == 2) meshes.insert(meshes.end(), {{1, n, 1}, {1, 1, n}});
+  for (const Axes& axes : meshes) {
+    config::RunConfig config = poisoned_run();
+    config.sync.policy = axes.policy;
+    config.mesh.replicate = axes.replicate;
+    config.mesh.tensor = axes.tensor;
+    config.mesh.pipeline = axes.pipeline;
+    config.memory.offload = axes.offload;
+    config.batch.micro = config.batch.global / (n * 2);
+    test::Outcome by_hand;
+    {  // a gradient is made NaN, so that its update is left out
+      const BadGradient fault(world_, n - 1, "grad.reduce", poisoned);
+      by_hand = test::train_job(config, world_, {}, [](Job&, int step) { fault::set_step(step + 1); });
+    }
+    config.train.skip_spikes = true;
+    const test::Outcome found = test::train_job(config, world_);
+    EXPECT_EQ(found.skipped, only_the_poisoned());
+    EXPECT_EQ(by_hand.skipped, only_the_poisoned());
+    for (std::size_t b = 0; b < found.masters.size(); ++b) {
+      EXPECT_TRUE(test::same_bits(found.masters[b], by_hand.masters[b])) << "block " << b;
+    }
+  }
+}
+
+/// Norms of blocks are the parts of the whole one.
+TEST_F(Spike, ShowsInTheNormsOfItsBlocks) {
+  const int n = world_.size();
+  for (const auto& [tensor, pipeline] : {std::pair{1, 1}, {n == 3 ? 1 : n, 1}, {1, n == 3 ? 1 : n}}) {
+    config::RunConfig config = poisoned_run();
+    config.train.steps = 2;
+    config.model.tie_embeddings = pipeline > 1;  // two pipeline ranks have it
+    config.mesh.tensor = tensor;
+    config.mesh.pipeline = pipeline;
+    config.metrics.block_norms = true;
+    const test::Outcome found = test::train_job(config, world_);
+    ASSERT_EQ(found.block_grad_norms.size(), 4U);
+    double squares = 0;
+    for (const double norm : found.block_grad_norms) {
+      EXPECT_GT(norm, 0);
+      squares += norm * norm;
+    }
+    EXPECT_NEAR(std::sqrt(squares), found.curve.grad_norms.back(), 1e-9 * found.curve.grad_norms.back());
+  }
 }
 
 }  // namespace

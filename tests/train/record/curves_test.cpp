@@ -19,6 +19,8 @@ StepRow sample_row() {
   StepRow row{.step = 3,
               .loss = 2.5,
               .grad_norm = 1.0 / 3,
+              .spike_score = 1.25,
+              .block_grad_norms = {{"embedding", 0.2}, {"b0", 0.1}},
               .z_loss = 0.03,
               .balance_loss = 0.04,
               .router_z_loss = 0.05,
@@ -65,6 +67,7 @@ std::string tag_of(const std::string& key) {
       {"/eval_loss", "loss/validation"},
       {"/eval_seconds", "time/validation_seconds"},
       {"/grad_norm", "optim/grad_norm"},
+      {"/spike_score", "optim/spike_score"},
       {"/lr", "optim/lr"},
       {"/tokens_per_second", "speed/tokens_per_second"},
       {"/tokens_per_second_per_rank", "speed/tokens_per_second_per_rank"},
@@ -80,8 +83,9 @@ std::string tag_of(const std::string& key) {
   };
   const auto found = tags.find(key);
   if (found != tags.end()) return found->second;
-  for (const auto& [begin, group] :
-       {std::pair<std::string, std::string>{"/memory_peak_bytes/", "memory/"}, {"/comm_bytes/", "traffic/"}})
+  for (const auto& [begin, group] : {std::pair<std::string, std::string>{"/memory_peak_bytes/", "memory/"},
+                                     {"/comm_bytes/", "traffic/"},
+                                     {"/block_grad_norms/", "optim/block_grad_norms/"}})
     if (key.starts_with(begin)) return group + key.substr(begin.size());
   return "";
 }

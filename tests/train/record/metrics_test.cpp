@@ -102,6 +102,17 @@ TEST(StepRowAsJson, CarriesTheLoadOfExpertsWhereThereAreAny) {
   EXPECT_EQ(expert_load({{0, 0}})->max, 0) << "no tokens at all";
 }
 
+TEST(StepRowAsJson, HasTheSpikeScoreAndTheNormsOfBlocksThatAreKnown) {
+  StepRow row = sample_row();
+  EXPECT_TRUE(json::parse(to_json(row))["spike_score"].is_null());
+  EXPECT_FALSE(json::parse(to_json(row)).contains("block_grad_norms"));
+  row.spike_score = 7.5;
+  row.block_grad_norms = {{"embedding", 0.5}, {"b0", 0.25}};
+  const json read = json::parse(to_json(row));
+  EXPECT_EQ(read["spike_score"], 7.5);
+  EXPECT_EQ(read["block_grad_norms"], json({{"embedding", 0.5}, {"b0", 0.25}}));
+}
+
 TEST(StepRowAsJson, CarriesTheZLossWhereThereIsOne) {
   StepRow row = sample_row();
   row.z_loss = 0.1 + 0.7;

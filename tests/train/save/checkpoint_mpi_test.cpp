@@ -47,6 +47,53 @@ TEST_F(Restart, OnTheSameMeshContinuesBitForBit) {
   }
 }
 
+/// The steps before a restart decide whether a later one is a spike.
+TEST_F(Restart, KeepsTheWindowOfSpikes) {
+  constexpr int last = 74, spike = 70;
+  const auto spiky = [&](const std::string& name, int end) {
+    config::RunConfig config = run(name, end);
+    config.model.layers = 1;
+    config.batch = {.global = 12, .micro = 12 / world_.size()};
+    config.data.shuffle = false;
+    config.data.train =
+        files_.sources_with_constants(last * config.batch.global, config.data.seq_len,
+                                      [&](std::int64_t sample) { return sample / config.batch.global == spike; });
+    config.lr = {.end_step = last};
+    config.optimizer.lr = 1e-5;
+    config.train.skip_spikes = true;
+    return config;
+  };
+  const config::RunConfig unbroken = spiky("unbroken", last);
+  (void)train(unbroken, world_.size());
+  config::RunConfig broken = spiky("broken", 66);
+  (void)train(broken, world_.size());
+  broken.train.steps = last;
+  EXPECT_EQ(train(broken, world_.size()), ExitCode::done);
+  EXPECT_EQ(curve(unbroken), curve(broken));
+  EXPECT_EQ(tensors(unbroken, last), tensors(broken, last));
+  config::RunConfig divided = spiky("divided", 66);
+  (void)train(divided, 1);
+  divided.train.steps = last;
+  divided.batch.micro = 12 / world_.size();
+  (void)train(divided, world_.size());
+  for (const config::RunConfig& config : {unbroken, broken, divided}) {
+    const std::string path = config.checkpoint.directory + "/" + checkpoint::step_name(last);
+    const checkpoint::State state = checkpoint::open_checkpoint(path).state;
+    EXPECT_EQ(state.skipped, 1) << config.run.output;
+    EXPECT_EQ(state.updates, last - 1) << config.run.output;
+    EXPECT_EQ(state.spikes.losses.size(), static_cast<std::size_t>(last)) << "skipped steps enter the window";
+    std::ifstream file(config.run.output + "/metrics.jsonl");
+    for (std::string line; std::getline(file, line);) {
+      const auto row = nlohmann::json::parse(line);
+      EXPECT_EQ(row.at("skipped"), row.at("step") == spike + 1) << line;
+      EXPECT_EQ(row.at("spike_score").is_null(), row.at("step") <= 64) << line;
+      if (row.at("step") == spike + 1) {
+        EXPECT_GT(row.at("spike_score"), 6.0);
+      }
+    }
+  }
+}
+
 TEST_F(Restart, ADamagedCheckpointFallsBackToTheOneBefore) {
   const config::RunConfig unbroken = run("unbroken", steps);
   config::RunConfig broken = run("broken", 4);

@@ -57,8 +57,10 @@ class Job {
   Job& operator=(const Job&) = delete;
   ~Job();
 
-  /// Trains one step on this rank's part of the batch. last: see executor::Executor::run.
-  executor::StepResult step(const data::StepBatch& batch, double lr, bool last);
+  /// Trains one step on this rank's part of the batch. last: see executor::Executor::run. spikes: see
+  /// executor::StepInput.
+  executor::StepResult step(const data::StepBatch& batch, double lr, bool last,
+                            const optimizer::SpikeWindow* spikes = nullptr);
 
   /// Waits until masters and moments hold still: see executor::Executor::finish_updates. Not collective.
   void finish_updates() {
