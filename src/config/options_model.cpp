@@ -139,6 +139,50 @@ std::vector<Option> loss_options() {
   return s.take();
 }
 
+namespace {
+
+constexpr const char* groups_form = "a list of { names = [\"...\"], lr = ..., weight_decay = ... }";
+
+/// { names = ["*.bias"], lr = 2, weight_decay = 0 }
+Expected read_group(const Fields& fields, ParameterGroup& group) {
+  bool has_setting = false;
+  for (const auto& [key, value] : fields) {
+    Expected expected = "only names, lr and weight_decay";
+    if (key == "names") expected = read(value, group.names);
+    if (key == "lr") expected = read(value, group.lr, at_least(0));
+    if (key == "weight_decay") expected = read(value, group.weight_decay, at_least(0));
+    has_setting = has_setting || key == "lr" || key == "weight_decay";
+    if (expected) return key + " = " + describe(value) + " where it takes " + *expected;
+  }
+  if (group.names.empty()) return "names is missing";
+  if (!has_setting) return "lr or weight_decay is missing";
+  return std::nullopt;
+}
+
+Expected read_groups(const Value& value, Optimizer& optimizer) {
+  const auto* list = std::get_if<List>(&value.data);
+  if (list == nullptr) return groups_form;
+  std::vector<ParameterGroup> groups;
+  for (const Value& element : *list) {
+    const auto* fields = std::get_if<Fields>(&element.data);
+    if (fields == nullptr) return groups_form;
+    if (Expected expected = read_group(*fields, groups.emplace_back()))
+      return std::string(groups_form) + "; " + *expected;
+  }
+  optimizer.groups = std::move(groups);
+  return std::nullopt;
+}
+
+Printed print_groups(const Optimizer& optimizer) {
+  std::vector<std::string> texts;
+  for (const ParameterGroup& group : optimizer.groups)
+    texts.push_back("{ names = " + *print(group.names) + ", lr = " + *print(group.lr) +
+                    (group.weight_decay ? ", weight_decay = " + *print(*group.weight_decay) : "") + " }");
+  return "[" + join(texts, ", ") + "]";
+}
+
+}  // namespace
+
 std::vector<Option> optimizer_options() {
   constexpr double smallest_normal = std::numeric_limits<float>::min();
   Section<Optimizer> s("optimizer", &RunConfig::optimizer);
@@ -162,6 +206,10 @@ std::vector<Option> optimizer_options() {
       [](const Optimizer& optimizer) { return print(optimizer.no_decay); },
       "parameters without weight decay: glob patterns over Hugging Face names");
   s.number("clip_norm", &Optimizer::clip_norm, at_least(0), "clip gradients to this global L2 norm (0: off)");
+  s.custom(
+      "groups", "tables", read_groups, print_groups,
+      "parameters with other settings: a list of { names = [globs], lr = factor of optimizer.lr, weight_decay = ... "
+      "}, or [[optimizer.groups]]; a parameter is in the first group that it matches");
   return s.take();
 }
 

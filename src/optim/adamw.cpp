@@ -130,13 +130,17 @@ void update(const AdamWStep& step, std::span<const UpdateRange> ranges, std::spa
 
 AdamWStep adamw_step(const optimizer::OptimizerPlan& plan, double lr, std::int64_t count, double gradient_factor) {
   const config::Optimizer& optimizer = plan.settings();
-  std::vector<double> weight_decay;
-  for (const optimizer::Group& group : plan.groups()) weight_decay.push_back(group.weight_decay);
+  std::vector<double> weight_decay, lr_factor;
+  for (const optimizer::Group& group : plan.groups()) {
+    weight_decay.push_back(group.weight_decay);
+    lr_factor.push_back(group.lr);
+  }
   return {.lr = lr,
           .beta1 = optimizer.beta1,
           .beta2 = optimizer.beta2,
           .eps = optimizer.eps,
           .weight_decay = std::move(weight_decay),
+          .lr_factor = std::move(lr_factor),
           .count = count,
           .gradient_factor = gradient_factor};
 }

@@ -21,8 +21,8 @@ struct AdamWScalars {
   float one_minus_beta2;
   float second_correction;  ///< 1 / sqrt(1 - beta2^count)
   float eps;
-  float step_size;  ///< lr / (1 - beta1^count)
-  float decay;      ///< lr * weight_decay of the group
+  float step_size;  ///< lr of the group / (1 - beta1^count)
+  float decay;      ///< lr and weight_decay of the group, multiplied
   std::int64_t count;
 };
 [[nodiscard]] AdamWScalars scalars(const AdamWStep& step, int group);

@@ -10,7 +10,11 @@
 namespace trireme::optimizer {
 namespace {
 
-constexpr int decaying = 0, constant = 1;  // groups
+constexpr int decaying = 0, constant = 1;  // of the parameters in no group; a pair for each of optimizer.groups follows
+
+bool matches(const std::vector<std::string>& globs, const std::string& name) {
+  return std::ranges::any_of(globs, [&](const std::string& glob) { return glob_match(glob, name); });
+}
 
 }  // namespace
 
@@ -18,14 +22,21 @@ OptimizerPlan::OptimizerPlan(const config::RunConfig& config)
     : settings_(config.optimizer),
       seed_(config.run.seed),
       groups_{{.weight_decay = config.optimizer.weight_decay}, {.weight_decay = 0}} {
+  for (const config::ParameterGroup& group : settings_.groups) {
+    groups_.push_back({.weight_decay = group.weight_decay.value_or(settings_.weight_decay), .lr = group.lr});
+    groups_.push_back({.weight_decay = 0, .lr = group.lr});
+  }
   for (const std::string_view name : adamw_states) states_.push_back({.name = name, .type = config.precision.moments});
 }
 
 int OptimizerPlan::group_of(const model::Parameter& parameter) const {
+  const auto group = std::ranges::find_if(
+      settings_.groups, [&](const config::ParameterGroup& one) { return matches(one.names, parameter.name); });
+  const bool sets_decay = group != settings_.groups.end() && group->weight_decay;
   const bool decays =
-      parameter.role != model::Role::router_bias &&
-      std::ranges::none_of(settings_.no_decay, [&](const auto& glob) { return glob_match(glob, parameter.name); });
-  return decays ? decaying : constant;
+      parameter.role != model::Role::router_bias && (sets_decay || !matches(settings_.no_decay, parameter.name));
+  const int pair = group == settings_.groups.end() ? 0 : 1 + static_cast<int>(group - settings_.groups.begin());
+  return 2 * pair + (decays ? decaying : constant);
 }
 
 std::vector<UpdateRange> OptimizerPlan::ranges(const model::ParameterBlock& block, const shard::BlockLayout& layout,

@@ -54,6 +54,7 @@ Bytes needs(const config::RunConfig& config, const model::Model& model, const co
 
 void require_globs(const config::RunConfig& config, const model::Model& model) {
   model::check_fp8_skip(model, model.part.fp8);
+  model::check_groups(model, config.optimizer.groups);
   model::check_no_decay(model, config.optimizer.no_decay, config::RunConfig{}.optimizer.no_decay);
 }
 

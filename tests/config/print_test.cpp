@@ -115,7 +115,8 @@ RunConfig everything_set() {
                  .eps = 1e-20,
                  .weight_decay = 0.3,
                  .no_decay = {"*a*", "\"b\""},
-                 .clip_norm = 1e22};
+                 .clip_norm = 1e22,
+                 .groups = {{.names = {"*q*"}, .lr = 0.5, .weight_decay = 0.25}, {.names = {"*k*"}, .lr = 3}}};
   c.lr = {.schedule = LrSchedule::wsd,
           .warmup_steps = 5,
           .end_step = 90,

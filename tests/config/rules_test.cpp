@@ -192,6 +192,30 @@ TEST(Rules, AnEffectiveRunFileOfAFewStepsIsReadAgain) {
   EXPECT_THROW((void)parse_run_file(effective, "run.toml", {"lr.end_step=3"}), ConfigError);
 }
 
+TEST(Rules, GroupsOfParametersHaveNamesAndASetting) {
+  EXPECT_EQ(mistakes_with({"optimizer.groups=[]"}), "");
+  const std::vector<ParameterGroup> expected{{.names = {"*q*", "*k*"}, .lr = 0.5},
+                                             {.names = {"*.bias"}, .weight_decay = 0}};
+  EXPECT_EQ(with({"optimizer.groups=[{names=[\"*q*\",\"*k*\"],lr=0.5},{names=[\"*.bias\"],weight_decay=0}]"})
+                .optimizer.groups,
+            expected);
+  for (const auto& [groups, message] : {std::pair{"3", "expected a list of { names"},
+                                        {"[3]", "expected a list of { names"},
+                                        {"[{lr=1}]", "names is missing"},
+                                        {"[{names=[\"*\"]}]", "lr or weight_decay is missing"},
+                                        {"[{names=[\"*\"],lr=-1}]", "lr = -1 where it takes"},
+                                        {"[{names=[\"*\"],decay=1}]", "only names, lr"}})
+    EXPECT_THAT(mistakes_with({std::string("optimizer.groups=") + groups}), HasSubstr(message)) << groups;
+  const RunConfig table = parse_run_file(
+      "[model]\nvocab_size=9\nhidden_size=8\nintermediate_size=8\nlayers=1\nheads=2\n[data]\n"
+      "train=\"a\"\nseq_len=8\n[batch]\nglobal=1\nmicro=1\n[train]\nsteps=3\n"
+      "[[optimizer.groups]]\nnames=[\"*q*\",\"*k*\"]\nlr=0.5\n"
+      "[[optimizer.groups]]\nnames=[\"*.bias\"]\nweight_decay=0\n",
+      "run.toml");
+  EXPECT_EQ(table.optimizer.groups, expected);
+  EXPECT_EQ(parse_run_file(print_run_file(table), "run.toml").optimizer.groups, expected);
+}
+
 TEST(Rules, EpsilonOfTheOptimizerIsANormalNumberInFp32) {
   for (const char* eps : {"0", "1e-50", "1e-39"})
     EXPECT_THAT(mistakes_with({std::string("optimizer.eps=") + eps}), HasSubstr("optimizer.eps"));

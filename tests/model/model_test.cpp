@@ -130,5 +130,21 @@ TEST(CheckNoDecay, NamesGlobsOfAUserThatFitNoParameter) {
   }
 }
 
+TEST(CheckGroups, NamesGlobsThatFitNoParameterOrOnlyThoseOfEarlierGroups) {
+  const Model model = build({.vocab_size = 97, .hidden_size = 16, .intermediate_size = 24, .layers = 2, .heads = 2});
+  EXPECT_NO_THROW(check_groups(model, {{.names = {"*norm*", "*embed*"}, .lr = 2}, {.names = {"*"}, .lr = 3}}));
+  try {
+    check_groups(model,
+                 {{.names = {"*nrom*", "*norm*"}, .lr = 2}, {.names = {"*input_layernorm*", "*head*"}, .lr = 3}});
+    FAIL();
+  } catch (const ConfigError& error) {
+    const std::string text = error.what();
+    EXPECT_NE(text.find("\"*nrom*\" fits no parameter"), std::string::npos) << text;
+    EXPECT_NE(text.find("\"*input_layernorm*\" fits no parameter, or only"), std::string::npos) << text;
+    EXPECT_EQ(text.find("\"*norm*\""), std::string::npos) << text;
+    EXPECT_EQ(text.find("\"*head*\""), std::string::npos) << text;
+  }
+}
+
 }  // namespace
 }  // namespace trireme::model

@@ -82,18 +82,21 @@ TEST(AdamW, IsThatOfLibtorchOverManySteps) {
   };
   constexpr std::int64_t cut = 40'000;
   const std::vector<UpdateRange> ranges{{{0, cut}, 0}, {{cut, size}, 1}};
+  const std::vector<double> factors{1, 0.3};
   for (std::int64_t count = 1; count <= 20; ++count) {
     Floats gradient = normals(100 + static_cast<std::uint64_t>(count), 1e-2);
     AdamWStep step = example;
     step.count = count;
+    step.lr_factor = factors;
     adamw(step, ranges, std::span<const float>(gradient), ours.spans());
     for (const UpdateRange& of_group : ranges) {
       const shard::Range range = of_group.elements;
       at::Tensor before = at::full({}, static_cast<double>(count));
       at::_fused_adamw_({tensor(theirs.master, range.begin, range.end)}, {tensor(gradient, range.begin, range.end)},
                         {tensor(theirs.first, range.begin, range.end)}, {tensor(theirs.second, range.begin, range.end)},
-                        {}, {before}, step.lr, step.beta1, step.beta2,
-                        step.weight_decay[static_cast<std::size_t>(of_group.group)], step.eps, false, false);
+                        {}, {before}, step.lr * factors[static_cast<std::size_t>(of_group.group)], step.beta1,
+                        step.beta2, step.weight_decay[static_cast<std::size_t>(of_group.group)], step.eps, false,
+                        false);
     }
   }
   for (std::size_t i = 0; i < size; ++i) {
@@ -262,6 +265,7 @@ TEST(AdamW, TakesItsNumbersFromTheRunFile) {
   EXPECT_EQ(step.beta2, 0.99);
   EXPECT_EQ(step.eps, 1e-6);
   EXPECT_EQ(step.weight_decay, (std::vector{0.3, 0.0}));
+  EXPECT_EQ(step.lr_factor, (std::vector{1.0, 1.0}));
   EXPECT_EQ(step.count, 12);
   EXPECT_EQ(step.gradient_factor, 0.25);
 }

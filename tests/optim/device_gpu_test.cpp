@@ -46,7 +46,8 @@ void compare_updates(std::int64_t elements, const std::vector<UpdateRange>& rang
   const DeviceState there{to_kernels(master), to_kernels(m), to_kernels(v)};
   const at::Tensor compute_there = to_kernels(compute), gradient_there = to_kernels(gradient);
   for (std::int64_t count = 1; count <= 3; ++count) {
-    const AdamWStep step{.lr = 1e-2, .weight_decay = {0.1, 0}, .count = count, .gradient_factor = 0.37};
+    const AdamWStep step{
+        .lr = 1e-2, .weight_decay = {0.1, 0}, .lr_factor = {1, 0.3}, .count = count, .gradient_factor = 0.37};
     std::span<c10::BFloat16> out;
     if (with_compute) out = {compute.mutable_data_ptr<c10::BFloat16>(), static_cast<std::size_t>(elements)};
     adamw(step, ranges, std::span<const float>(floats(gradient)), {floats(master), floats(m), floats(v)}, out);
@@ -76,7 +77,8 @@ void compare_split_updates(std::int64_t elements, const std::vector<UpdateRange>
   const DeviceState there{.master = {}, .m = to_kernels(m), .v = to_kernels(v), .remainder = to_kernels(rest)};
   const at::Tensor compute_there = to_kernels(compute), gradient_there = to_kernels(gradient);
   for (std::int64_t count = 1; count <= 3; ++count) {
-    const AdamWStep step{.lr = 1e-2, .weight_decay = {0.1, 0}, .count = count, .gradient_factor = 0.37};
+    const AdamWStep step{
+        .lr = 1e-2, .weight_decay = {0.1, 0}, .lr_factor = {1, 0.3}, .count = count, .gradient_factor = 0.37};
     adamw(step, ranges, std::span<const float>(floats(gradient)), AdamWState{floats(master), floats(m), floats(v)},
           bf16s(compute));
     adamw(step, ranges, gradient_there, there, compute_there);
@@ -119,7 +121,8 @@ void compare_rounded_updates(std::int64_t elements, const std::vector<UpdateRang
                           .remainder = split ? to_kernels(rest) : at::Tensor()};
   const at::Tensor compute_there = to_kernels(compute), gradient_there = to_kernels(gradient);
   for (std::int64_t count = 1; count <= 3; ++count) {
-    const AdamWStep step{.lr = 1e-2, .weight_decay = {0.1, 0}, .count = count, .gradient_factor = 0.37};
+    const AdamWStep step{
+        .lr = 1e-2, .weight_decay = {0.1, 0}, .lr_factor = {1, 0.3}, .count = count, .gradient_factor = 0.37};
     const std::span<const float> gradients = floats(gradient);
     if (split)
       adamw(step, ranges, gradients, RoundedSplitAdamWState{bf16s(compute), store::words(rest), bf16s(m), bf16s(v)});

@@ -77,7 +77,8 @@ TEST(SplitMasters, FollowFp32MastersWhoseCopyAPlainLoopRoundsAway) {
     }
     at::Tensor gradient = 3 * at::randn({elements});
     gradient.narrow(0, 9, 20'000).zero_();
-    const AdamWStep step{.lr = 1e-2, .weight_decay = {0.1, 0}, .count = count, .gradient_factor = 0.37};
+    const AdamWStep step{
+        .lr = 1e-2, .weight_decay = {0.1, 0}, .lr_factor = {1, 0.3}, .count = count, .gradient_factor = 0.37};
     const std::span<const float> gradients = span_of<float>(gradient);
     adamw(step, ranges, gradients, AdamWState{masters, span_of<float>(m), span_of<float>(v)});
     adamw(step, ranges, gradients,

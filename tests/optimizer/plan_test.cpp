@@ -56,6 +56,40 @@ TEST(OptimizerPlan, GroupsHaveTheRunFilesWeightDecayOrNone) {
   EXPECT_EQ(plan.groups()[constant].weight_decay, 0);
 }
 
+TEST(OptimizerPlan, AParameterIsInTheFirstGroupThatItMatches) {
+  config::RunConfig config;
+  config.optimizer.weight_decay = 0.25;
+  config.optimizer.no_decay = {"*norm*", "*.bias"};
+  config.optimizer.groups = {{.names = {"*q_proj*", "*input_layernorm*"}, .lr = 2},
+                             {.names = {"*.bias"}, .lr = 0.5, .weight_decay = 0.75},
+                             {.names = {"*"}, .weight_decay = 0}};
+  const OptimizerPlan plan(config);
+  const auto group = [&](const char* name) {
+    return plan.groups()[static_cast<std::size_t>(plan.group_of(parameter(name, {8})))];
+  };
+  const auto expect = [&](const char* name, double lr, double decay) {
+    EXPECT_EQ(group(name).lr, lr) << name;
+    EXPECT_EQ(group(name).weight_decay, decay) << name;
+  };
+  expect("model.layers.0.self_attn.q_proj.weight", 2, 0.25);
+  expect("model.layers.0.self_attn.q_proj.bias", 2, 0);
+  expect("model.layers.0.input_layernorm.weight", 2, 0);
+  expect("model.layers.0.self_attn.k_proj.bias", 0.5, 0.75);
+  expect("model.layers.0.self_attn.k_proj.weight", 1, 0);
+  model::Parameter bias = parameter("model.layers.1.mlp.gate.e_score_correction.bias", {8});
+  bias.role = model::Role::router_bias;
+  EXPECT_EQ(plan.groups()[static_cast<std::size_t>(plan.group_of(bias))].weight_decay, 0);
+}
+
+TEST(OptimizerPlan, RangesOfOtherGroupsAreNotMerged) {
+  config::RunConfig config;
+  config.optimizer.no_decay = {"*norm*", "*.bias"};
+  config.optimizer.groups = {{.names = {"*up_proj*"}, .lr = 0.5}};
+  const std::vector<UpdateRange> expected{
+      {{0, 100}, constant}, {{128, 256}, decaying}, {{256, 306}, 2 + decaying}, {{320, 330}, constant}};
+  EXPECT_EQ(OptimizerPlan(config).ranges(block(), {block(), 1}, 0), expected);
+}
+
 TEST(OptimizerPlan, RangesCoverParametersAndLeaveGapsOut) {
   const std::vector<UpdateRange> expected{{{0, 100}, constant}, {{128, 306}, decaying}, {{320, 330}, constant}};
   EXPECT_EQ(ranges(1, 0), expected);

@@ -55,7 +55,7 @@ std::vector<std::string> values_of(const config::Option& option) {
       values.insert(values.end(), {"0.5", "2"});
     else if (word == "integers")
       values.insert(values.end(), {"[1,3]", "[2,2]"});
-    else if (word == "strings" || word == "string" || word == "table")
+    else if (word == "strings" || word == "string" || word == "table" || word == "tables")
       continue;
     else
       values.push_back(word);

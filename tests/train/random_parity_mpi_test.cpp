@@ -243,6 +243,10 @@ void follow_the_plain_program(const std::vector<const model::Architecture*>& fam
     config.precision.moments = moments_draw.of({DType::fp32, DType::bf16});
     config.train.skip_spikes = optimizer_draw.coin();  // no step of so few is one
     config.metrics.block_norms = optimizer_draw.coin();
+    if (optimizer_draw.coin())
+      config.optimizer.groups = {{.names = {"*o_proj*", "*c_proj*"}, .lr = 0.5, .weight_decay = 0.5},
+                                 {.names = {"*norm*", "*.ln_*"}, .lr = 2},
+                                 {.names = {"*.0.*"}, .lr = 0}};
     const test::Curve expected = test::plain_curve(config, world);
     if (!well_conditioned(config, expected, world)) {
       ++rejected;

@@ -196,6 +196,14 @@ struct Loss {
   std::int64_t chunk_tokens = 0;   ///< 0: chosen
 };
 
+/// Update settings of the parameters that match `names`.
+struct ParameterGroup {
+  std::vector<std::string> names;      ///< globs over Hugging Face parameter names
+  double lr = 1;                       ///< factor of the learning rate
+  std::optional<double> weight_decay;  ///< absent: that of other parameters
+  friend bool operator==(const ParameterGroup&, const ParameterGroup&) = default;
+};
+
 struct Optimizer {
   std::string name = "adamw";
   double lr = 3e-4;
@@ -205,6 +213,7 @@ struct Optimizer {
   double weight_decay = 0.1;
   std::vector<std::string> no_decay = {"*norm*", "*.ln_*", "*.bias"};  ///< globs over Hugging Face parameter names
   double clip_norm = 1.0;                                              ///< 0: off
+  std::vector<ParameterGroup> groups;
 };
 
 struct Lr {

@@ -13,4 +13,8 @@ namespace trireme::model {
 void check_no_decay(const Model& model, const std::vector<std::string>& no_decay,
                     const std::vector<std::string>& defaults);
 
+/// Throws ConfigError naming every glob of `groups` (optimizer.groups) that fits no parameter of a whole model, or only
+/// parameters of earlier groups.
+void check_groups(const Model& model, const std::vector<config::ParameterGroup>& groups);
+
 }  // namespace trireme::model

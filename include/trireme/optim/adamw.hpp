@@ -21,6 +21,7 @@ struct AdamWStep {
   double beta2 = 0.95;
   double eps = 1e-8;
   std::vector<double> weight_decay{0};  ///< by group
+  std::vector<double> lr_factor{};      ///< by group; empty: 1 for all
   std::int64_t count = 1;  ///< updates applied, including this one; bias correction depends on it, not on the step
   double gradient_factor =
       1.0;  ///< every gradient is multiplied by it: the clip factor, over the loss scale if there is one

@@ -28,6 +28,7 @@ inline constexpr std::array<std::string_view, 2> adamw_states{"first_moment", "s
 /// Settings shared by some of the parameters.
 struct Group {
   double weight_decay = 0;
+  double lr = 1;  ///< factor of the learning rate
 };
 
 /// Elements of a shard that belong to one group.
@@ -49,8 +50,8 @@ class OptimizerPlan {
   [[nodiscard]] std::span<const Group> groups() const { return groups_; }
   /// Whether a state is in bf16.
   [[nodiscard]] bool rounds_states() const;
-  /// Index of the group of a parameter. Parameters that match optimizer.no_decay and correction biases of routers have
-  /// no weight decay.
+  /// Index of the group of a parameter, by the first of optimizer.groups that it matches. Parameters that match
+  /// optimizer.no_decay have no weight decay, unless their group sets it; correction biases of routers never have any.
   [[nodiscard]] int group_of(const model::Parameter& parameter) const;
   /// Ranges of parameters in shard `shard` of a block, in order, without gaps between parameters. Neighbours of the
   /// same group are merged, unless states are rounded: then a range has elements of one parameter, their place in it

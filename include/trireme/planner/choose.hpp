@@ -19,7 +19,8 @@ struct Trainable {
 /// same run files. Throws ConfigError if it cannot be trained, before a schedule is built.
 [[nodiscard]] Trainable trainable(const config::RunConfig& config, int ranks);
 
-/// Throws ConfigError for globs of precision.fp8_skip and optimizer.no_decay that fit no parameter of a whole `model`.
+/// Throws ConfigError for globs of precision.fp8_skip, optimizer.no_decay and optimizer.groups that fit no parameter of
+/// a whole `model`.
 void require_globs(const config::RunConfig& config, const model::Model& model);
 
 /// Result of `sync.policy = "auto"`.

@@ -14,12 +14,13 @@ using namespace kernels::cuda;
 constexpr int n = 4;  // 16 bytes of fp32, and the elements of a random function's value
 
 /// Every fused multiply-add is written out and no other is made: the bits of the host's update.
-__device__ inline void update(const AdamWScalars& c, float decay, float gradient, float& m, float& v, float& master) {
+__device__ inline void update(const AdamWScalars& c, float step_size, float decay, float gradient, float& m, float& v,
+                              float& master) {
   const float g = __fmul_rn(gradient, c.gradient_factor);
   m = fmaf(c.one_minus_beta1, g - m, m);
   v = fmaf(c.one_minus_beta2, __fmul_rn(g, g), __fmul_rn(c.beta2, v));
   const float decayed = fmaf(-decay, master, master);
-  master = fmaf(-c.step_size, m / fmaf(sqrtf(v), c.second_correction, c.eps), decayed);
+  master = fmaf(-step_size, m / fmaf(sqrtf(v), c.second_correction, c.eps), decayed);
 }
 
 /// split: masters are a bf16 copy and a remainder.
@@ -94,7 +95,7 @@ struct Update {
     }
     for (int j = 0; j < k; ++j) {
       auto m = static_cast<float>(stored_m.at[j]), v = static_cast<float>(stored_v.at[j]);
-      update(scalars, ranges.decay[r], g.at[j], m, v, master.at[j]);
+      update(scalars, ranges.step_size[r], ranges.decay[r], g.at[j], m, v, master.at[j]);
       if constexpr (std::is_same_v<Moment, float>) {
         stored_m.at[j] = m;
         stored_v.at[j] = v;

@@ -52,7 +52,9 @@ void adamw(const AdamWStep& step, std::span<const UpdateRange> ranges, const at:
     for (std::size_t i = 0; i < now.size(); ++i) {
       part.begin[i] = now[i].elements.begin;
       part.end[i] = now[i].elements.end;
-      part.decay[i] = scalars(step, now[i].group).decay;
+      const AdamWScalars of_group = scalars(step, now[i].group);
+      part.step_size[i] = of_group.step_size;
+      part.decay[i] = of_group.decay;
       part.key[i] = now[i].key;
       part.first[i] = now[i].whole.first;
       part.length[i] = now[i].whole.length;

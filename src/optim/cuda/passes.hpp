@@ -15,7 +15,7 @@ namespace trireme::optim::cuda {
 struct Ranges {
   static constexpr int most = 32;
   std::array<std::int64_t, most> begin{}, end{};
-  std::array<float, most> decay{};  ///< AdamWScalars::decay of each
+  std::array<float, most> step_size{}, decay{};  ///< AdamWScalars of each
   // UpdateRange::key and ::whole, where moments are rounded.
   std::array<std::uint64_t, most> key{};
   std::array<std::int64_t, most> first{}, length{}, stride{};

@@ -22,6 +22,7 @@
 #include <numbers>
 #include <optional>
 #include <set>
+#include <utility>
 
 #include "support/reference/plain_llama.hpp"
 #include "trireme/base/philox.hpp"
@@ -44,9 +45,17 @@ std::vector<char> read_mask(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-bool decays(const config::Optimizer& optimizer, const std::string& name) {
-  return std::ranges::none_of(optimizer.no_decay,
-                              [&](const std::string& glob) { return ::fnmatch(glob.c_str(), name.c_str(), 0) == 0; });
+bool matches(const std::vector<std::string>& globs, const std::string& name) {
+  return std::ranges::any_of(globs,
+                             [&](const std::string& glob) { return ::fnmatch(glob.c_str(), name.c_str(), 0) == 0; });
+}
+
+/// Factor of the learning rate, and weight decay.
+std::pair<double, double> settings_of(const config::Optimizer& optimizer, const std::string& name) {
+  const double decay = matches(optimizer.no_decay, name) ? 0 : optimizer.weight_decay;
+  for (const config::ParameterGroup& group : optimizer.groups)
+    if (matches(group.names, name)) return {group.lr, group.weight_decay.value_or(decay)};
+  return {1, decay};
 }
 
 /// One of the two bf16 numbers around `value`: the one further from zero for the largest of the 2^16 random numbers, as
@@ -94,11 +103,12 @@ class AdamW {
     for (auto& [name, value] : parameters_) {
       const at::Tensor& gradient = value.grad();
       if (!gradient.defined()) continue;  // a correction bias
-      if (decays(optimizer_, name)) value.mul_(1 - lr * optimizer_.weight_decay);
+      const auto [factor, decay] = settings_of(optimizer_, name);
+      if (decay > 0) value.mul_(1 - lr * factor * decay);
       first_[name].lerp_(gradient, 1 - optimizer_.beta1);
       second_[name].mul_(optimizer_.beta2).addcmul_(gradient, gradient, 1 - optimizer_.beta2);
       const at::Tensor denominator = (second_[name].sqrt() / std::sqrt(correction2)).add_(optimizer_.eps);
-      value.addcdiv_(first_[name], denominator, -lr / correction1);
+      value.addcdiv_(first_[name], denominator, -lr * factor / correction1);
       if (rounds_) round_both(name);
     }
   }
