@@ -215,13 +215,22 @@ std::vector<Option> optimizer_options() {
 
 std::vector<Option> lr_options() {
   Section<Lr> s("lr", &RunConfig::lr);
-  constexpr double largest_step = 0x1p40;
+  constexpr double largest_step = 0x1p40, largest_tokens = 0x1p53;
   s.choice("schedule", &Lr::schedule, "learning rate schedule after warmup");
   s.number("warmup_steps", &Lr::warmup_steps, between(0, largest_step), "number of linear warmup steps");
   s.number("end_step", &Lr::end_step, between(1, largest_step), "step at which the minimum learning rate is reached")
       .default_is("train.steps");
   s.number("wsd_decay_steps", &Lr::wsd_decay_steps, between(0, largest_step),
            "number of decay steps at the end of the wsd schedule");
+  s.number("warmup_tokens", &Lr::warmup_tokens, between(0, largest_tokens),
+           "length of the warmup in input tokens, rounded up to whole steps: instead of warmup_steps")
+      .default_is("that of warmup_steps");
+  s.number("end_tokens", &Lr::end_tokens, between(1, largest_tokens),
+           "end of the schedule in input tokens, rounded up to whole steps: instead of end_step")
+      .default_is("that of end_step");
+  s.number("wsd_decay_tokens", &Lr::wsd_decay_tokens, between(0, largest_tokens),
+           "length of the wsd decay in input tokens, rounded up to whole steps: instead of wsd_decay_steps")
+      .default_is("that of wsd_decay_steps");
   s.number("min_ratio", &Lr::min_ratio, between(0, 1), "minimum learning rate, as a fraction of optimizer.lr");
   return s.take();
 }

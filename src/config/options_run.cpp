@@ -7,6 +7,7 @@ namespace trireme::config {
 namespace {
 
 constexpr double largest_step = 0x1p40;
+constexpr double largest_tokens = 0x1p53;
 
 Expected read_name(const Value& value, RunSection& run) {
   std::string name;
@@ -56,7 +57,11 @@ std::vector<Option> run_options() {
 
 std::vector<Option> train_options() {
   Section<Train> s("train", &RunConfig::train);
-  s.size("steps", &Train::steps, largest_step, "number of optimizer steps of the whole run").required();
+  s.size("steps", &Train::steps, largest_step, "number of optimizer steps of the whole run")
+      .required_unless("train.tokens");
+  s.number("tokens", &Train::tokens, between(1, largest_tokens),
+           "length of the whole run in input tokens, rounded up to whole steps: instead of train.steps")
+      .default_is("that of train.steps");
   s.number("eval_every", &Train::eval_every, between(0, largest_step), "evaluate every N steps (0: never)");
   s.number("eval_steps", &Train::eval_steps, between(0, largest_step),
            "number of batches of batch.global sequences of each validation set per evaluation (0: all)");

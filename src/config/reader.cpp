@@ -126,7 +126,9 @@ RunConfig Reader::read() {
 RunConfig Reader::finish() {
   read_values();
   if (!complete_) require_keys();
+  const RunConfig written = config_;
   complete(config_);
+  check_lengths(written);
   apply_rules();
   check_written_end_step();
   raise();
@@ -168,16 +170,32 @@ void Reader::apply_rules() {
 /// A run whose end_step follows from train.steps may be the first steps of a longer one; one that is written out is the
 /// end of the schedule.
 void Reader::check_written_end_step() {
-  const auto written = given_.find("lr.end_step");
-  if (written == given_.end() || refused_.contains("lr.end_step")) return;
+  const char* const key = is_given("lr.end_tokens") ? "lr.end_tokens" : "lr.end_step";
+  const auto written = given_.find(key);
+  if (written == given_.end() || refused_.contains(key)) return;
   if (effective_ && written->second.place.line > 0) return;
   const Lr& lr = config_.lr;
   if (lr.schedule == LrSchedule::wsd && lr.end_step == config_.train.steps &&
       lr.warmup_steps + lr.wsd_decay_steps > *lr.end_step)
-    refuse(written->second.place, "lr.end_step",
+    refuse(written->second.place, key,
            fmt::format("the decay never begins: warmup_steps {} + wsd_decay_steps {} go beyond end_step {}; set fewer, "
-                       "or remove lr.end_step for the first steps of a longer run",
-                       lr.warmup_steps, lr.wsd_decay_steps, *lr.end_step));
+                       "or remove {} for the first steps of a longer run",
+                       lr.warmup_steps, lr.wsd_decay_steps, *lr.end_step, key));
+}
+
+/// Refuses steps that differ from those of a length in tokens. An effective run file has both: there an override may
+/// change the tokens of a step.
+void Reader::check_lengths(const RunConfig& written) {
+  const std::vector<InTokens> before = lengths_in_tokens(written), after = lengths_in_tokens(config_);
+  for (std::size_t i = 0; i < after.size(); ++i) {
+    const InTokens& length = after[i];
+    const auto found = given_.find(length.steps_key);
+    if (!length.tokens || found == given_.end() || refused_.contains(length.steps_key)) continue;
+    if (before[i].steps == length.steps || (effective_ && found->second.place.line > 0)) continue;
+    refuse(found->second.place, length.steps_key,
+           fmt::format("{} contradicts {} = {}, which is {} steps of {} tokens; give one of the two", before[i].steps,
+                       length.tokens_key, *length.tokens, length.steps, config_.batch.global * config_.data.seq_len));
+  }
 }
 
 Place Reader::place_of(const std::string& key) const {

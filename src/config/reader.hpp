@@ -45,6 +45,7 @@ class Reader {
   void read_values();
   void require_keys();
   void apply_rules();
+  void check_lengths(const RunConfig& written);
   void check_written_end_step();
   void refuse(const Place& place, const std::string& key, const std::string& message);
   [[nodiscard]] bool is_given(const std::string& key) const { return given_.contains(key); }

@@ -297,7 +297,31 @@ std::optional<std::string> beyond_counting(const Model& model) {
                      parameters);
 }
 
+std::vector<InTokens> lengths_in_tokens(const RunConfig& config) {
+  const std::int64_t end = config.lr.end_step.value_or(0);
+  return {{"train.tokens", "train.steps", config.train.tokens, config.train.steps},
+          {"lr.warmup_tokens", "lr.warmup_steps", config.lr.warmup_tokens, config.lr.warmup_steps},
+          {"lr.end_tokens", "lr.end_step", config.lr.end_tokens, end},
+          {"lr.wsd_decay_tokens", "lr.wsd_decay_steps", config.lr.wsd_decay_tokens, config.lr.wsd_decay_steps}};
+}
+
+namespace {
+
+/// Sets the lengths in steps that are given in tokens.
+void count_steps(RunConfig& config) {
+  std::int64_t step = 0;  // tokens of one
+  if (__builtin_mul_overflow(config.batch.global, config.data.seq_len, &step) || step <= 0) return;
+  const auto steps = [step](std::int64_t tokens) { return tokens / step + (tokens % step > 0 ? 1 : 0); };
+  if (config.train.tokens) config.train.steps = steps(*config.train.tokens);
+  if (config.lr.warmup_tokens) config.lr.warmup_steps = steps(*config.lr.warmup_tokens);
+  if (config.lr.end_tokens) config.lr.end_step = steps(*config.lr.end_tokens);
+  if (config.lr.wsd_decay_tokens) config.lr.wsd_decay_steps = steps(*config.lr.wsd_decay_tokens);
+}
+
+}  // namespace
+
 void complete(RunConfig& config) {
+  count_steps(config);
   Model& model = config.model;
   if (model.kv_heads == 0) model.kv_heads = model.heads;
   if (model.head_dim == 0 && model.heads > 0 && model.hidden_size % model.heads == 0)

@@ -121,8 +121,12 @@ RunConfig everything_set() {
           .warmup_steps = 5,
           .end_step = 90,
           .wsd_decay_steps = 6,
+          .warmup_tokens = 1980,
+          .end_tokens = 35640,
+          .wsd_decay_tokens = 2376,
           .min_ratio = 0.0};
   c.train = {.steps = 100,
+             .tokens = 39600,
              .eval_every = 1,
              .eval_steps = 2,
              .max_skipped_steps = 3,

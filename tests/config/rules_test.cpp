@@ -192,6 +192,45 @@ TEST(Rules, AnEffectiveRunFileOfAFewStepsIsReadAgain) {
   EXPECT_THROW((void)parse_run_file(effective, "run.toml", {"lr.end_step=3"}), ConfigError);
 }
 
+TEST(Rules, LengthsInTokensAreRoundedUpToSteps) {
+  const std::vector<std::string> step_of_64{"batch.global=8", "batch.micro=2", "data.seq_len=8"};
+  const auto lengths = [&](std::vector<std::string> overrides) {
+    overrides.insert(overrides.end(), step_of_64.begin(), step_of_64.end());
+    return overrides;
+  };
+  const std::string run =
+      "[model]\nvocab_size=9\nhidden_size=8\nintermediate_size=8\nlayers=1\nheads=2\n[data]\n"
+      "train=\"a\"\nseq_len=8\n[batch]\nglobal=8\nmicro=2\n";
+  const RunConfig config = parse_run_file(
+      run, "run.toml",
+      {"train.tokens=6401", "lr.schedule=wsd", "lr.warmup_tokens=65", "lr.wsd_decay_tokens=640", "lr.end_tokens=6400"});
+  EXPECT_EQ(config.train.steps, 101);
+  EXPECT_EQ(config.lr.warmup_steps, 2);
+  EXPECT_EQ(config.lr.wsd_decay_steps, 10);
+  EXPECT_EQ(config.lr.end_step, 100);
+  EXPECT_EQ(parse_run_file(run, "run.toml", {"train.tokens=64"}).lr.end_step, 1) << "train.steps, as ever";
+  EXPECT_THROW((void)parse_run_file(run, "run.toml"), ConfigError) << "no length";
+  EXPECT_EQ(mistakes_with(lengths({"train.steps=3", "train.tokens=192"})), "");
+  EXPECT_THAT(mistakes_with(lengths({"train.steps=4", "train.tokens=192"})),
+              HasSubstr("4 contradicts train.tokens = 192, which is 3 steps of 64 tokens; give one of the two"));
+  EXPECT_THAT(mistakes_with(lengths({"lr.end_step=4", "lr.end_tokens=192"})), HasSubstr("4 contradicts lr.end_tokens"));
+  EXPECT_THAT(mistakes_with(lengths({"lr.schedule=wsd", "lr.warmup_steps=5", "lr.wsd_decay_steps=6", "train.steps=10",
+                                     "lr.end_tokens=640"})),
+              HasSubstr("remove lr.end_tokens"));
+}
+
+TEST(Rules, LengthsInTokensOfAnEffectiveRunFileFollowOtherBatches) {
+  const std::string run =
+      "[model]\nvocab_size=9\nhidden_size=8\nintermediate_size=8\nlayers=1\nheads=2\n[data]\n"
+      "train=\"a\"\nseq_len=8\n[batch]\nglobal=8\nmicro=2\n[train]\ntokens=6400\n[lr]\nwarmup_tokens=640\n";
+  const std::string effective = print_run_file(parse_run_file(run, "run.toml"));
+  EXPECT_EQ(print_run_file(parse_run_file(effective, "run.toml")), effective);
+  const RunConfig other = parse_run_file(effective, "run.toml", {"batch.global=16"});
+  EXPECT_EQ(other.train.steps, 50);
+  EXPECT_EQ(other.lr.warmup_steps, 5);
+  EXPECT_THROW((void)parse_run_file(effective, "run.toml", {"train.steps=7"}), ConfigError);
+}
+
 TEST(Rules, GroupsOfParametersHaveNamesAndASetting) {
   EXPECT_EQ(mistakes_with({"optimizer.groups=[]"}), "");
   const std::vector<ParameterGroup> expected{{.names = {"*q*", "*k*"}, .lr = 0.5},

@@ -52,6 +52,15 @@ void check_experts(const RunConfig& config);
 /// Fills in the defaults that depend on other keys, but not on the number of ranks.
 void complete(RunConfig& config);
 
+/// A length that can be given in tokens instead of steps.
+struct InTokens {
+  const char* tokens_key;
+  const char* steps_key;
+  std::optional<std::int64_t> tokens;
+  std::int64_t steps = 0;  ///< 0: not given
+};
+[[nodiscard]] std::vector<InTokens> lengths_in_tokens(const RunConfig& config);
+
 /// The largest divisor of `number` that is at most `most`; 0 if `most` < 1. Takes sqrt(number) divisions.
 [[nodiscard]] std::int64_t largest_divisor(std::int64_t number, std::int64_t most);
 

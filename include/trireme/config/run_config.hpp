@@ -221,11 +221,13 @@ struct Lr {
   std::int64_t warmup_steps = 0;
   std::optional<std::int64_t> end_step;  ///< train.steps when absent
   std::int64_t wsd_decay_steps = 0;
+  std::optional<std::int64_t> warmup_tokens, end_tokens, wsd_decay_tokens;  ///< instead of steps, which follow
   double min_ratio = 0.1;
 };
 
 struct Train {
   std::int64_t steps = 0;
+  std::optional<std::int64_t> tokens;  ///< instead of steps, which follow
   std::int64_t eval_every = 0;
   std::int64_t eval_steps = 0;
   std::int64_t max_skipped_steps = 10;

@@ -72,6 +72,8 @@ TrialDirectory::~TrialDirectory() {
 
 config::RunConfig trial_of(config::RunConfig config, std::int64_t steps, const std::string& output) {
   config.train.steps = steps;
+  config.train.tokens.reset();
+  config.lr.warmup_tokens.reset();
   config.train.eval_every = 0;
   config.lr.warmup_steps = std::min<std::int64_t>(config.lr.warmup_steps, 1);
   config.run.output = output;

@@ -19,6 +19,7 @@
 #include "trireme/checkpoint/load/weights.hpp"
 #include "trireme/checkpoint/model_metadata.hpp"
 #include "trireme/config/load.hpp"
+#include "trireme/config/rules.hpp"
 #include "trireme/data/dataset.hpp"
 #include "trireme/mpi/collective_try.hpp"
 #include "trireme/mpi/gather.hpp"
@@ -128,6 +129,25 @@ void Checkpointing::keep_generation(const std::string& path, const checkpoint::M
     generation_ = checkpoint::generation_metadata(with_given(options, given));
 }
 
+namespace {
+
+/// Refuses another number of tokens a step than before, if lengths are given in tokens: the steps done would no longer
+/// be the tokens done.
+void check_lengths(const std::string& path, const checkpoint::State& state, const config::RunConfig& config) {
+  const std::int64_t step = config.batch.global * config.data.seq_len;
+  if (state.tokens == state.step * step) return;
+  std::vector<std::string> keys;
+  for (const config::InTokens& length : config::lengths_in_tokens(config))
+    if (length.tokens) keys.emplace_back(length.tokens_key);
+  if (keys.empty()) return;
+  throw CheckpointError(
+      fmt::format("{} has {} tokens in {} steps, a step of this run has {}: {} cannot continue with another batch. "
+                  "Restore batch.global and data.seq_len, or give the lengths in steps.",
+                  path, state.tokens, state.step, step, join(keys, ", ")));
+}
+
+}  // namespace
+
 /// Refuses other data than the run was trained on, or begins at their first sample where the run file allows it.
 void Checkpointing::check_data(const std::string& path, checkpoint::State& state) const {
   if (state.data.empty()) return;  // imported: trained on none
@@ -170,6 +190,7 @@ void Checkpointing::say_what_changed(const std::string& saved) const {
 
 checkpoint::State Checkpointing::resumed(const std::string& path, const checkpoint::Manifest& manifest) {
   checkpoint::State state = manifest.state;
+  check_lengths(path, state, job_.config());
   check_data(path, state);
   keep_generation(path, state.generation);
   const std::vector<std::string> other = restore_tuned_settings(world_, state.tuned_settings, threads_);

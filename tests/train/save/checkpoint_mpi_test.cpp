@@ -218,6 +218,22 @@ TEST_F(Restart, OtherDataAreRefusedUnlessAskedFor) {
   EXPECT_EQ(manifest.state.updates, 3);
 }
 
+TEST_F(Restart, LengthsInTokensAreRefusedWithAnotherBatch) {
+  config::RunConfig config = run("run", 2);
+  config.train.tokens = 2 * config.batch.global * config.data.seq_len;
+  (void)train(config, world_.size());
+  const auto begin = [&] {
+    Job job(config, world_, {});
+    Checkpointing checkpoints(job, world_, 1);
+    return checkpoints.begin();
+  };
+  EXPECT_EQ(begin().step, 2);
+  config.batch.global *= 2;
+  EXPECT_THROW((void)begin(), mpi::CollectiveError);
+  config.train.tokens.reset();
+  EXPECT_EQ(begin().step, 2);
+}
+
 TEST_F(Restart, OfAFinishedRunDoesNothing) {
   const config::RunConfig config = run("run", 2);
   (void)train(config, world_.size());
