@@ -137,7 +137,7 @@ TEST(HfDirectory, NeverFollowsAnIndexOutOfItsDirectory) {
   huggingface::put_file(directory / "config.json", huggingface::config_text(false));
   for (const std::string name : {"../m", "/etc/passwd", "..", "", "a/b", "m\\u0000"}) {
     huggingface::put_file(directory / "model.safetensors.index.json", R"({"weight_map": {"a": ")" + name + R"("}})");
-    huggingface::expect_parts(open_message(directory), {"\"a\"", "not the name of a file"});
+    huggingface::expect_parts(open_message(directory), {"\"a\"", "no file name of its folder"});
   }
   huggingface::put_file(directory / "model.safetensors.index.json", R"({"weight_map": 7})");
   huggingface::expect_parts(open_message(directory), {"weight_map"});
