@@ -73,18 +73,18 @@ TensorAccess gradients_of(const model::Stage& stage) {
 
 }  // namespace
 
-TensorAccess tensors_of(const Forward& op, const model::Model& model, Stage number) {
-  return computed_in(Phase::forward, stage_at(model, op.block, number), model.sizes.decoder);
+TensorAccess tensors_of(const Forward& op, const model::Model& model, Stage stage) {
+  return computed_in(Phase::forward, stage_at(model, op.block, stage), model.sizes.decoder);
 }
 
-TensorAccess tensors_of(const Recompute& op, const model::Model& model, Stage number) {
-  return computed_in(Phase::recompute, stage_at(model, op.block, number), model.sizes.decoder);
+TensorAccess tensors_of(const Recompute& op, const model::Model& model, Stage stage) {
+  return computed_in(Phase::recompute, stage_at(model, op.block, stage), model.sizes.decoder);
 }
 
-TensorAccess tensors_of(const Backward& op, const model::Model& model, Stage number) {
-  const model::Stage& stage = stage_at(model, op.block, number);
-  if (op.part != BackwardPart::weight) return gradients_of(stage);
-  if (model::is_branch(stage.kind)) return {.reads = TensorSet(Phase::again, {normed}), .writes = {}};
+TensorAccess tensors_of(const Backward& op, const model::Model& model, Stage stage) {
+  const model::Stage& differentiated = stage_at(model, op.block, stage);
+  if (op.part != BackwardPart::weight) return gradients_of(differentiated);
+  if (model::is_branch(differentiated.kind)) return {.reads = TensorSet(Phase::again, {normed}), .writes = {}};
   return {};
 }
 

@@ -87,7 +87,7 @@ def clocks(arguments, work, runs_type, record, variant):
             whole = False
             continue
         first = min(len(rows) - 1, 3)  # the products of the first steps are measured ones
-        of_steps = seen.figures(rows[first]["time"], rows[-1]["time"])
+        of_steps = seen.figures(rows[first]["time"], rows[-1]["time"]) or seen.figures()  # of the whole run where the steps are short
         mfu = statistics.median(row.get("mfu") or 0.0 for row in rows[first:])
         record(arguments, "clocks", name=name, mfu=mfu, step_seconds=statistics.median(row["step_seconds"] for row in rows[first:]), **of_steps)
         print(f"{name:30s} MFU {mfu:.1%}, {shown(of_steps)}", flush=True)
