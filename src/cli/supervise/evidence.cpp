@@ -87,8 +87,8 @@ void Evidence::look(std::string_view line) {
     return;
   }
   if (named_) return;
-  // Open MPI's mpirun.
-  if (contains(line, "mpirun noticed that process rank ") && contains(line, " exited on signal "))
+  // Open MPI: mpirun, or mpiexec, as it was called.
+  if (contains(line, " noticed that process rank ") && contains(line, " exited on signal "))
     if (const auto node = behind(line, " on node ")) return name(host_in(*node), line);
   if (contains(line, "Remote daemon:"))
     if (const auto node = behind(line, " on node ")) return name(host_in(*node), line);

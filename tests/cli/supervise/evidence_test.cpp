@@ -68,6 +68,8 @@ TEST(Evidence, RanksNameTheSilentAndTheEndedOnes) {
 TEST(Evidence, OpenMpiNamesKilledRanksAndLostDaemons) {
   EXPECT_EQ(of({"mpirun noticed that process rank 1 with PID 4711 on node b exited on signal 9 (Killed)."}).nodes(),
             Names{"b"});
+  EXPECT_EQ(of({"mpiexec noticed that process rank 1 with PID 7172 on node b exited on signal 9 (Killed)."}).nodes(),
+            Names{"b"});
   EXPECT_EQ(of({"ORTE has lost communication with a remote daemon.", "  HNP daemon   : [[1,0],0] on node a",
                 "  Remote daemon: [[1,0],1] on node b"})
                 .nodes(),

@@ -193,7 +193,7 @@ std::vector<Broken> broken() {
        .one_shard = true},
       {.name = "UpdatedOnTwoLanes",
        .edits = {{"update b1 beside", "update b1 on host beside"}},
-       .says = "one lane or the other",
+       .says = "both on the host and concurrently with the forward",
        .updates_beside = true},
       {.name = "GradientShardWithoutMemory",
        .edits = {{"allocate_gradient b1\n", ""}, {"clip_norm\n", "allocate_gradient b1\nclip_norm\n"}},
