@@ -203,7 +203,7 @@ class Spike : public Skip {
     config::RunConfig config = run(config::SyncPolicy::immediate);
     config.train.steps = poisoned + 4;
     config.model.layers = 2;
-    config.batch = {.global = 12, .micro = 12 / (world_.size() * 2)};
+    config.batch = {.global = 12, .micro = 2};  // tokens are even: divided over two tensor ranks
     config.data.train =
         files_.sources_with_constants(config.train.steps * config.batch.global, config.data.seq_len,
                                       [&](std::int64_t sample) { return sample / config.batch.global == poisoned; });
