@@ -234,7 +234,6 @@ TEST_F(Spike, LeavesTheBitsOfARunWithoutThatUpdateOnEveryMesh) {
     config.mesh.tensor = axes.tensor;
     config.mesh.pipeline = axes.pipeline;
     config.memory.offload = axes.offload;
-    config.batch.micro = config.batch.global / (n * 2);
     test::Outcome by_hand;
     {  // a gradient is made NaN, so that its update is left out
       const BadGradient fault(world_, n - 1, "grad.reduce", poisoned);
