@@ -53,15 +53,16 @@ struct TokenizeArguments {
   int threads = 0;
 };
 
-/// Prints to standard error how far it is: twice a second on a terminal, twice a minute elsewhere.
-class Progress {
+/// A line on standard error about the progress: twice a second on a terminal, twice a minute elsewhere.
+class ProgressLine {
  public:
-  void operator()(std::int64_t bytes, const data::TokenizeCounts& counts) {
+  /// text: called when a line is due; its text behind "tokenize: ".
+  template <class Text>
+  void show(const Text& text) {
     if (seconds_since(shown_) < (terminal_ ? 0.5 : 30.0)) return;
     shown_ = Clock::now();
-    fmt::print(stderr, "{}tokenize: read_MB={:.0f} documents={} seconds={:.0f}{}", terminal_ ? "\r" : "",
-               static_cast<double>(bytes) / 1e6, counts.documents, seconds_since(begin_), terminal_ ? "  " : "\n");
-    std::fflush(stderr);
+    fmt::print(stderr, "{}tokenize: {}{}", terminal_ ? "\r" : "", text(), terminal_ ? "  " : "\n");
+    (void)std::fflush(stderr);
     printed_ = true;
   }
 
@@ -72,8 +73,7 @@ class Progress {
  private:
   bool terminal_ = isatty(STDERR_FILENO) == 1;
   bool printed_ = false;
-  Clock::time_point begin_ = Clock::now();
-  Clock::time_point shown_ = begin_;
+  Clock::time_point shown_ = Clock::now();
 };
 
 std::string documents(std::int64_t count) { return fmt::format("{} document{}", count, count == 1 ? "" : "s"); }
@@ -119,30 +119,13 @@ data::TokenizeOptions options_of(const TokenizeArguments& arguments) {
 
 bool is_masked(const TokenizeArguments& arguments) { return !arguments.response.empty() || !arguments.chat.empty(); }
 
-/// Bytes of text of the ranks, and how far they have come.
-class TogetherProgress {
- public:
-  void operator()(const data::TokenizeProgress& now) {
-    if (seconds_since(shown_) < (terminal_ ? 0.5 : 30.0)) return;
-    shown_ = Clock::now();
-    const auto read = static_cast<double>(now.bytes), all = static_cast<double>(now.all_bytes);
-    const double rate = read / std::max(now.seconds, 1e-9);
-    fmt::print(stderr, "{}tokenize: read_MB={:.0f}/{:.0f} MB/s={:.1f} ranks={} seconds={:.0f} seconds_left={:.0f}{}",
-               terminal_ ? "\r" : "", read / 1e6, all / 1e6, rate / 1e6, now.ranks, now.seconds,
-               rate > 0 ? (all - read) / rate : 0, terminal_ ? "  " : "\n");
-    (void)std::fflush(stderr);
-    printed_ = true;
-  }
-
-  void finish() const {
-    if (printed_ && terminal_) fmt::print(stderr, "\n");
-  }
-
- private:
-  bool terminal_ = isatty(STDERR_FILENO) == 1;
-  bool printed_ = false;
-  Clock::time_point shown_ = Clock::now();
-};
+/// The text of a progress line of ranks that tokenize together.
+std::string to_text(const data::TokenizeProgress& now) {
+  const auto read = static_cast<double>(now.bytes), all = static_cast<double>(now.all_bytes);
+  const double rate = read / std::max(now.seconds, 1e-9);
+  return fmt::format("read_MB={:.0f}/{:.0f} MB/s={:.1f} ranks={} seconds={:.0f} seconds_left={:.0f}", read / 1e6,
+                     all / 1e6, rate / 1e6, now.ranks, now.seconds, rate > 0 ? (all - read) / rate : 0);
+}
 
 /// Parts of a job under MPI, which stay when it is killed.
 std::string parts_folder(const std::string& output) { return output + ".parts"; }
@@ -178,14 +161,14 @@ int tokenize_with_others(const mpi::Communicator& world, supervise::Watchdog& wa
         return std::string();
       },
       files);
-  TogetherProgress progress;
-  const data::TokenizedTogether made =
-      data::tokenize_together(world, *tokenizer, inputs, arguments.output, options,
-                              {.parts = parts,
-                               .described = arguments.output,
-                               .progress = [&progress](const data::TokenizeProgress& now) { progress(now); },
-                               .mark = mark,
-                               .files = files});
+  ProgressLine progress;
+  const data::TokenizedTogether made = data::tokenize_together(
+      world, *tokenizer, inputs, arguments.output, options,
+      {.parts = parts,
+       .described = arguments.output,
+       .progress = [&progress](const data::TokenizeProgress& now) { progress.show([&now] { return to_text(now); }); },
+       .mark = mark,
+       .files = files});
   if (world.rank() != 0) return 0;
   progress.finish();
   print_counts(made.counts, *tokenizer, seconds_since(begin), !arguments.field.empty(), is_masked(arguments));
@@ -202,11 +185,16 @@ int tokenize_alone(const TokenizeArguments& arguments) {
   const Clock::time_point begin = Clock::now();
   const auto tokenizer = tokenizer::make_tokenizer(arguments.tokenizer);
   for (const std::string& line : tokenizer->warnings()) log::warning(line);
-  const auto progress = std::make_shared<Progress>();
+  const auto progress = std::make_shared<ProgressLine>();
   data::TokenizeOptions options = options_of(arguments);
   options.threads =
       arguments.threads > 0 ? arguments.threads : static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
-  options.progress = [progress](std::int64_t bytes, const data::TokenizeCounts& counts) { (*progress)(bytes, counts); };
+  options.progress = [progress, reading = Clock::now()](std::int64_t bytes, const data::TokenizeCounts& counts) {
+    progress->show([&] {
+      return fmt::format("read_MB={:.0f} documents={} seconds={:.0f}", static_cast<double>(bytes) / 1e6,
+                         counts.documents, seconds_since(reading));
+    });
+  };
   const data::TokenizeCounts counts = data::tokenize_files(*tokenizer, arguments.inputs, arguments.output, options);
   progress->finish();
   print_counts(counts, *tokenizer, seconds_since(begin), !arguments.field.empty(), is_masked(arguments));

@@ -25,10 +25,9 @@
 #include <algorithm>
 #include <chrono>
 #include <functional>
-#include <limits>
 #include <stdexcept>
 #include <string>
-#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "kernels/cuda/blas_product.hpp"

@@ -23,8 +23,8 @@ namespace {
 using std::chrono::milliseconds;
 
 /// In the child: replaces the process, or returns errno.
-int execute(const std::vector<std::string>& words, const std::vector<std::pair<std::string, std::string>>& variables,
-            int errors, bool discards_output, pid_t parent) {
+int execute(const std::vector<std::string>& words, const EnvironmentVariables& variables, int errors,
+            bool discards_output, pid_t parent) {
   ::setpgid(0, 0);
   ::prctl(PR_SET_PDEATHSIG, SIGTERM);
   if (::getppid() != parent) ::_exit(128 + SIGTERM);
@@ -47,8 +47,7 @@ int execute(const std::vector<std::string>& words, const std::vector<std::pair<s
 
 std::vector<int> supervised_signals() { return {SIGUSR1, SIGUSR2, SIGTERM, SIGINT, SIGHUP}; }
 
-Child::Child(const std::vector<std::string>& words, const std::vector<std::pair<std::string, std::string>>& variables,
-             bool discards_output) {
+Child::Child(const std::vector<std::string>& words, const EnvironmentVariables& variables, bool discards_output) {
   std::array<int, 2> errors{}, started{};
   if (::pipe2(errors.data(), O_CLOEXEC) != 0 || ::pipe2(started.data(), O_CLOEXEC) != 0)
     throw EnvironmentError(fmt::format("{} cannot be started: {}", words.front(), std::strerror(errno)));

@@ -54,7 +54,6 @@ namespace trireme::cli {
 namespace {
 
 namespace files = std::filesystem;
-using Environment_ = std::vector<std::pair<std::string, std::string>>;
 
 constexpr int look_milliseconds = 20;
 constexpr double progress_seconds = 0.5;  // between looks at metrics.jsonl, until the first step
@@ -373,7 +372,7 @@ class Supervisor {
       if (!slurm) arguments.insert(arguments.end(), {"--name", groups[i].front()});
       checks.emplace_back(
           check_command(command_, all_, groups[i], hosts_of(fmt::format("hosts-{}", i), groups[i]), arguments),
-          Environment_{}, true);
+          EnvironmentVariables{}, true);
     }
     std::vector<NodeReport> reports;
     const double deadline = begin + check_seconds + 0.01 * static_cast<double>(nodes_.size());

@@ -13,15 +13,16 @@ FIELDS = ("clocks.sm", "power.draw", "clocks_event_reasons.active")
 REASONS = {"power limit": 0x4, "hardware slowdown": 0x8, "thermal": 0x20 | 0x40, "power brake": 0x80}
 
 
-class Clocks:
-    """Samples every 100 ms from `begin` on, which is when the block is entered; `figures` afterwards: the number of samples, the median clock
-    in MHz, its tenth percentile, the mean power in W, and the share of samples for each reason."""
+class Sampler:
+    """Passes each line of one nvidia-smi, which samples `fields` of the first GPU again and again while the block runs, to `line`. Each start of
+    one costs the driver, and so the run that is measured, much more than a sample. Without nvidia-smi there are no lines."""
+    fields, milliseconds = "", 100
 
     def __enter__(self):
-        self.samples, self.watcher = [], None
+        self.watcher = None
         try:
-            self.watcher = subprocess.Popen(["nvidia-smi", f"--query-gpu={','.join(FIELDS)}", "--format=csv,noheader,nounits", "-i", "0", "--loop-ms=100"],
-                                            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+            self.watcher = subprocess.Popen(["nvidia-smi", f"--query-gpu={self.fields}", "--format=csv,noheader,nounits", "-i", "0",
+                                             f"--loop-ms={self.milliseconds}"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         except FileNotFoundError:
             return self
         self.thread = threading.Thread(target=self.watch, daemon=True)
@@ -30,14 +31,26 @@ class Clocks:
 
     def watch(self):
         for line in self.watcher.stdout:
-            if (sample := parsed(line)) is not None:
-                self.samples.append((time.time(), *sample))
+            self.line(line)
 
     def __exit__(self, *_):
         if self.watcher is not None:
             self.watcher.terminate()
             self.thread.join()
             self.watcher.wait()
+
+
+class Clocks(Sampler):
+    """`figures` of the samples: their number, the median clock in MHz, its tenth percentile, the mean power in W, and the share of samples for
+    each reason."""
+    fields = ",".join(FIELDS)
+
+    def __init__(self):
+        self.samples = []
+
+    def line(self, line):
+        if (sample := parsed(line)) is not None:
+            self.samples.append((time.time(), *sample))
 
     def figures(self, begin=0.0, end=float("inf")):
         """Of the samples in a span of time.time()."""

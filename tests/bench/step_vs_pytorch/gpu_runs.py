@@ -12,10 +12,10 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 
 from compare import CLIP_NORM, EPS, HERE, LR, WEIGHT_DECAY, hf_config
+from gpu_clocks import Sampler
 
 PEAK_FLOPS = 989e12
 SHAPES = {  # Llama 3.2's 1B and 3B, embeddings not tied
@@ -125,31 +125,16 @@ def started(rows, began):
     return [row | ({"start_seconds": row["time"] - began} if not i else {}) for i, row in enumerate(rows)]
 
 
-class PeakMemory:
-    """The most memory that nvidia-smi saw in use on the first GPU while this lived, in GiB. One nvidia-smi looks again and again: each
-    start of one costs the driver, and so the run that is measured, much more than a look."""
+class PeakMemory(Sampler):
+    """The most memory that nvidia-smi saw in use on the first GPU while this lived, in GiB."""
+    fields, milliseconds = "memory.used", 300
 
-    def __enter__(self):
-        self.gib, self.watcher = 0.0, None
-        try:
-            self.watcher = subprocess.Popen(["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits", "-i", "0",
-                                             "--loop-ms=300"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-        except FileNotFoundError:
-            return self
-        self.thread = threading.Thread(target=self.watch, daemon=True)
-        self.thread.start()
-        return self
+    def __init__(self):
+        self.gib = 0.0
 
-    def watch(self):
-        for line in self.watcher.stdout:
-            if line.strip().isdigit():
-                self.gib = max(self.gib, int(line) / 1024)
-
-    def __exit__(self, *_):
-        if self.watcher is not None:
-            self.watcher.terminate()
-            self.thread.join()
-            self.watcher.wait()
+    def line(self, line):
+        if line.strip().isdigit():
+            self.gib = max(self.gib, int(line) / 1024)
 
 
 class Runs:
