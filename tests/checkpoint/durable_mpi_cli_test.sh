@@ -4,6 +4,7 @@
 # the next change (tests/support/system_calls). With files of one rank and of two, and with asynchronous saves.
 # timeout: 300
 # processors: 2
+# Fault, saves: power failure -> files and directories are flushed before the rename that publishes them
 source "$TRIREME_SOURCE/tests/cli/small_run.sh"
 
 logged="env LD_PRELOAD=$SYSTEM_CALLS SYSTEM_CALLS_LOG=$work/calls"

@@ -355,3 +355,8 @@ TEST(Manifest, NamesTheFilesOfGroupsOfRanks) {
 
 }  // namespace
 }  // namespace trireme::checkpoint::manifest_test
+
+// Fault, loading: inconsistent manifests -> refused; nothing is allocated by their numbers
+// Fault, loading: a manifest value is missing, of another type, out of range -> refused by key, with found and allowed
+//   values
+// Fault, loading: tensors missing, too many, renamed, of another shape -> refused, each listed

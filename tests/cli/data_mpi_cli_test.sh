@@ -2,6 +2,8 @@
 #
 # trireme data: sources, duplicates, samples and hashes; epochs and temperature of mixtures.
 # timeout: 300
+# Fault, data: a run longer than the epochs of all its sources -> exit code 2 with both numbers of samples
+# Fault, data: a token file whose bytes differ from its sidecar's hash -> `trireme data --verify`: exit code 3
 source "$TRIREME_SOURCE/tests/cli/small_run.sh"
 export TRIREME_CACHE=$work/cache
 

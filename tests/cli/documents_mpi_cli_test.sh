@@ -3,6 +3,14 @@
 # Attention within documents: their ends come from the sidecar or the index, not from a token that also ends messages;
 # tokens of another tokenizer are refused.
 # timeout: 300
+# Fault, data: sidecar, ends, mask or index of other tokens; another tokenizer -> exit code 3 with both values; for
+#   tokenizers unless `data.check_tokenizer = false`
+# Fault, data: same vocabulary, but other merges, scores, added tokens, rules, first or last tokens -> a warning by
+#   `train` and `evaluate`
+# Fault, data: `model.from` and tokens of another tokenizer -> exit code 3 without `data.tokenizer`, else a warning
+# Fault, data: ambiguous end of documents -> sidecar or index decides; with `data.document_end` alone a warning
+# Fault, data: bits per byte of a tokenizer that normalizes -> over the given text's bytes; without a sidecar
+#   `bytes_of=decoded_tokens`
 source "$TRIREME_SOURCE/tests/cli/small_run.sh"
 
 # A chat tokenizer of letters whose end of a document is the end of a message, as those of instruct models.

@@ -3,6 +3,13 @@
 # Sums of an evaluation: the same sequences on any ranks, the targets of the run, the tails of files; a mean over no target and a
 # loss that is not finite are no numbers; the best checkpoint is chosen among losses over the same targets.
 # timeout: 400
+# Fault, numerics: `evaluate` of weights that are not finite -> exit code 6
+# Fault, numerics: a validation set without counted targets -> null in `metrics.jsonl`, `none` in the log, never best;
+#   `evaluate`: exit code 3
+# Fault, numerics: other validation data or target settings after a resume -> the comparison for the best checkpoint
+#   begins anew
+# Fault, numerics: `evaluate` of a run that ignores targets or masks documents; the last partial row -> as in the run;
+#   every target once
 source "$TRIREME_SOURCE/tests/cli/small_run.sh"
 
 head -c 4000 text.txt >valid.txt

@@ -3,6 +3,11 @@
 # Training with experts divided over ranks: the losses of a run without that, its checkpoints and exports, unsupported settings,
 # invalid counts, and ranks that die, stop or withhold an exchange, also combined with tensor and context ranks.
 # timeout: 400
+# Fault, hangs: experts: a rank killed or stopped between dispatch and combine -> exit code 7 with layer, microbatch,
+#   step, rank
+# Fault, hangs: experts: impossible counts -> the run ends with rank and expert
+# Fault, plans: `mesh.sequence_parallel = false` with tensor ranks and the experts of `model.from` -> exit code 2 in
+#   `plan` and `train`
 source "$TRIREME_SOURCE/tests/cli/small_run.sh"
 
 mixture=(--set model.architecture=qwen3_moe --set model.experts=6 --set model.experts_per_token=2 --set model.expert_size=24)

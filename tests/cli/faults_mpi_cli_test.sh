@@ -2,6 +2,16 @@
 #
 # Ranks that throw, die, stop or compute nonsense: the job ends within seconds with the reason, or all ranks continue alike.
 # timeout: 900
+# Fault, saves: saves during a streak of skipped steps -> outside of `checkpoint.keep`; no earlier checkpoint is
+#   removed
+# Fault, hangs: a rank is stopped, also in a save -> exit code 7 within the deadline, with rank, node, operation,
+#   block
+# Fault, hangs: evaluation, load, save, export longer than the deadline -> allowed while batches end or files make
+#   progress; a flush ten times as long
+# Fault, hangs: a slow rank, a slow disk -> warning with rank and node
+# Fault, hangs: a kill while a shared-memory segment has a name -> the next start on the node removes it
+# Fault, numerics: a gradient or loss of one rank is not finite -> skipped on all ranks; too many in a row: exit code
+#   6
 source "$TRIREME_SOURCE/tests/cli/small_run.sh"
 
 fault() { export TRIREME_FAULT=$1; }

@@ -3,6 +3,8 @@
 # First steps of a new user: a run file by `init`, a trial by `train --try`, the report at the end, completion and manual
 # pages.
 # timeout: 300
+# Fault, plans: `init`: too narrow tokens -> exit code 3
+# Fault, plans: `init`: ids below a tenth of the vocabulary, no tokenizer -> warning
 source "$TRIREME_SOURCE/tests/cli/small_run.sh"
 
 # init: its file passes plan and train, has a reason for each key, and is never overwritten.

@@ -4,6 +4,21 @@
 # the training.
 # timeout: 400
 # processors: 1
+# Fault, saves: `ulimit -f` in `tokenize`, `export`, `import`, `plan > FILE` -> exit code 8; nothing is left behind
+# Fault, stops: SIGTERM before the training -> ends the start; nothing is saved
+# Fault, plans: values at the ends of their ranges, false sizes in files -> refused with the range, memory bounded;
+#   exit code 5 beyond the system's memory
+# Fault, plans: an unreadable machine file, CSV of `plan --validate`, standard input -> the errno, exit code 2 or 5
+# Fault, files: an input file is a FIFO, device, socket or directory -> refused with its kind (text to tokenize may be
+#   a pipe)
+# Fault, files: metrics.jsonl, event file or `.job.lock` is no regular file -> exit code 8 with its kind
+# Fault, files: a link, FIFO or socket under the name of a temporary file -> removed, never followed; a directory or
+#   device is refused
+# Fault, files: an output is a device or pipe -> written to (`report`, `generate --logits`) or exit code 8; a FIFO
+#   without reader is refused
+# Fault, files: an output is an input by any name -> exit code 2; nothing is touched
+# Fault, files: standard output of `generate` cannot be written -> exit code 8
+# Fault, files: control characters in files and messages -> printed as `\xNN`
 source "$TRIREME_SOURCE/tests/cli/small_run.sh"
 source "$TRIREME_SOURCE/tests/support/processes.sh"
 export OMPI_MCA_odls_base_sigkill_timeout=0

@@ -2,6 +2,9 @@
 #
 # Every mistake gets one message with its remedy and its exit code, within seconds, and leaves nothing half-written.
 # timeout: 400
+# Fault, start: ranks that the mesh does not fit, or started without PMIx -> one line of rank 0, exit code 2 or 5
+# Fault, start: ranks with different run files or options -> exit code 2, both command lines at their first difference
+# Fault, plans: mistakes in run files -> all at once, with line, key and the nearest valid one; exit code 2
 source "$TRIREME_SOURCE/tests/cli/small_run.sh"
 export OMPI_MCA_odls_base_sigkill_timeout=0  # or mpirun waits a second for ranks that it ends: dozens of times here
 

@@ -3,6 +3,9 @@
 # Two ranks in separate working directories, like nodes with local disks: different files are rejected before anything is written,
 # output directories are those of rank 0, a directory that a rank does not see ends the start.
 # timeout: 300
+# Fault, start: nodes with other input files under one path -> exit code 3 or 4 with rank, node, file, before anything
+#   is written
+# Fault, start: a node cannot see or write `checkpoint.directory` -> exit code 8 with rank and node before step 1
 source "$TRIREME_SOURCE/tests/cli/small_run.sh"
 
 mkdir A B

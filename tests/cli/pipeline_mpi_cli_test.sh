@@ -3,6 +3,9 @@
 # Training with a pipeline: the losses of a run without one, its checkpoints and exports, what is refused, and ranks that
 # die, stop or disagree.
 # timeout: 400
+# Fault, hangs: pipeline: a withheld message, a stopped or killed rank -> exit code 7 with edge, microbatch, step,
+#   rank
+# Fault, hangs: pipeline: another list on one rank -> exit code 2 before the first step
 source "$TRIREME_SOURCE/tests/cli/small_run.sh"
 
 pipeline=(--set model.layers=4 --set mesh.pipeline=2)

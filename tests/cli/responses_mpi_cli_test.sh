@@ -2,6 +2,8 @@
 #
 # Loss on responses only, and multiple choice, from JSON lines on, on 1, 2 and 3 ranks.
 # timeout: 300
+# Fault, numerics: no target counts in a step (masks, `data.ignore_targets`) -> skipped on any mesh, `loss` null; too
+#   many in a row: exit code 6
 source "$TRIREME_SOURCE/tests/cli/small_run.sh"
 
 # Prompts in capitals, responses in small letters: to count responses alone is to ignore capitals and digits as targets.

@@ -2,6 +2,19 @@
 #
 # Restarts with something else than before, places that cannot be written, saves that others look at, wrong libraries.
 # timeout: 300
+# Fault, saves: a directory cannot be written (EACCES, EROFS, EDQUOT) -> found before the first step; later as disk
+#   full
+# Fault, loading: another model, vocabulary, dtype, schedule, seed, sequence length -> refused with both values, or
+#   logged
+# Fault, loading: a fork with `checkpoint.data = restart` and the same data -> begins at the first sample; its
+#   requeued job continues
+# Fault, stops: `train.stop_before_limit_seconds` in a run without saves -> warning: the time limit ends the run
+# Fault, start: another HDF5, insufficient thread support of MPI -> exit code 5 with found and required
+# Fault, start: a refused start -> its message alone with `error:`; run.toml stays, no lock is left
+# Fault, start: a finished run, or another run file, in `run.output` -> "nothing to do" with the remedy;
+#   `run.overwrite` begins anew
+# Fault, start: a second job reads -> it sees only committed checkpoints
+# Fault, data: bad token files; binary, JSON or damaged compressed text -> reported at the start, or at first use
 source "$TRIREME_SOURCE/tests/cli/small_run.sh"
 source "$TRIREME_SOURCE/tests/support/processes.sh"
 

@@ -2,6 +2,10 @@
 #
 # Poor surroundings do not stop a run, and who reads standard output decides what it looks like.
 # timeout: 300
+# Fault, start: no HOME, TMPDIR or output, LANG=C, closed streams, removed directory, launcher variables,
+#   OMP_NUM_THREADS -> works, or exit code 5 with the cause
+# Fault, files: output while a terminal shows a progress line -> begins a line; no control characters in files, pipes
+#   or with `NO_COLOR`
 source "$TRIREME_SOURCE/tests/cli/small_run.sh"
 
 trains() {

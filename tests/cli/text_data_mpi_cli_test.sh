@@ -4,6 +4,10 @@
 # when the job that tokenizes is killed, and when two jobs need the same tokens at once.
 # timeout: 300
 # processors: 2
+# Fault, data: ranks killed while they tokenize -> parts stay; the next job continues on any number of ranks, with the
+#   same ids
+# Fault, data: two jobs that tokenize the same text at once -> one waits for the other's cache
+# Fault, data: a rank fails while it tokenizes -> all end in seconds, exit code 3 with file and line
 source "$TRIREME_SOURCE/tests/cli/small_run.sh"
 source "$TRIREME_SOURCE/tests/support/processes.sh"
 export TRIREME_CACHE=$work/cache

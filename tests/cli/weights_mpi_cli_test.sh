@@ -2,6 +2,16 @@
 #
 # Weights go round: out of a run, into a Hugging Face directory, back as a checkpoint, into another run, into a text.
 # timeout: 400
+# Fault, exports: logits cannot be written -> the previous file stays
+# Fault, exports: an export of an imported model -> configuration keys as given; `max_position_embeddings` at least
+#   `data.seq_len`
+# Fault, exports: generation_config.json lists more ends of text than config.json -> `generate` stops at those of
+#   both; invalid: exit code 4
+# Fault, start: two processes write one output (`tokenize`, `import`, `export`) -> the second: exit code 8; the first
+#   is untouched
+# Fault, data: other versions of SentencePiece, PCRE2 or utf8proc -> warning with both versions
+# Fault, data: `--tokenizer` gives other ids than the model's -> warning with the difference
+# Fault, data: a file of a checkpoint's tokenizer changes -> exit code 4 where it decides ids
 source "$TRIREME_SOURCE/tests/cli/small_run.sh"
 
 sed -e 's/^at_end = .*/every = 2/' -e 's/^name = .*/&\nexport = "every_checkpoint"/' -i run.toml

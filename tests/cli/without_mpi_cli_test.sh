@@ -2,6 +2,7 @@
 #
 # Help, version, plan and tokenize need no MPI: they work where MPI_Init would end the program.
 # timeout: 300
+# Fault, plans: `plan --search` with no candidate, or none that fits -> exit code 2 with the reason; no file
 source "$TRIREME_SOURCE/tests/cli/small_run.sh"
 
 export OMPI_MCA_pml=nowhere OMPI_MCA_btl=nowhere PMIX_MCA_gds=nowhere  # for Open MPI

@@ -331,3 +331,6 @@ TEST(NearestDivisors, OfAnyNumberAreFoundAtOnce) {
 
 }  // namespace
 }  // namespace trireme::config
+
+// Fault, plans: lengths in steps and in tokens that contradict each other -> exit code 2
+// Fault, plans: a wsd decay that never begins -> warning unless `lr.end_step` is set

@@ -390,3 +390,6 @@ TEST(LossMask, SelectsCountedTargetsOnAnyRanks) {
 
 }  // namespace
 }  // namespace trireme::data::loss_mask_test
+
+// Fault, data: chats with two ends -> one end
+// Fault, data: chats with unsupported roles or keys, or without counted token -> refused, by line

@@ -101,3 +101,6 @@ TEST(MegatronIndex, NamesATruncatedIndex) {
 
 }  // namespace
 }  // namespace trireme::data
+
+// Fault, data: an index of fairseq or old Megatron-LM (TNTIDX) -> exit code 3 with the option to write the supported
+//   format

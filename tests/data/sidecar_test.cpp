@@ -355,3 +355,5 @@ TEST(TokenFile, AutoSeesTheWidthOfRawTokensThatLeaveTheVocabulary) {
 
 }  // namespace
 }  // namespace trireme::data::sidecar_test
+
+// Fault, data: raw uint32 or int64 files taken for 16 bits -> read as uint32, or refused, by a sample

@@ -275,3 +275,10 @@ TEST_F(TextInput, PutsAShareOfTheDocumentsAsideForValidation) {
 
 }  // namespace
 }  // namespace trireme::data::text_input_test
+
+// Fault, data: unreadable lines, empty files -> counted with `--skip-bad N`; a file that is not text is refused
+// Fault, data: JSON for `tokenize` without `--field`; Python's extensions of JSON -> refused unless `--plain`;
+//   accepted in unread fields
+// Fault, data: skippable zstd frames, zeros behind gzip data -> read
+// Fault, data: other bytes behind gzip data, zstd windows above 128 MiB -> refused, the latter with a command
+// Fault, data: one line of a gigabyte, chats of thousands of messages -> time in proportion to length

@@ -120,3 +120,5 @@ TEST(TokenParts, GiveBackWhatWasEncodedAndNoticeDamageAndOtherFiles) {
 
 }  // namespace
 }  // namespace trireme::data::token_parts_test
+
+// Fault, data: a damaged part; a text that changes while it is read -> exit code 3

@@ -199,3 +199,6 @@ TEST_F(Cache, OtherOptionsMakeAnotherCache) {
 
 }  // namespace
 }  // namespace trireme::data::tokenize_together_mpi_test
+
+// Fault, data: text of `data.train` changes after it was tokenized -> another cache is made; one with another time
+//   alone is hashed and kept

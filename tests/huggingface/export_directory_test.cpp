@@ -96,3 +96,7 @@ TEST(ExportDirectory, IsWrittenByOneAtATime) {
 
 }  // namespace
 }  // namespace trireme::huggingface
+
+// Fault, exports: a kill while an export is replaced -> the old or the new one remains; on NFS perhaps as
+//   `.export.old`, restored by the next export
+// Fault, exports: an export directory cannot be listed (EIO, EMFILE) -> the errno; it is not replaced

@@ -311,3 +311,6 @@ TEST(Families, HalfRightFilesAreRefusedByKey) {
 
 }  // namespace
 }  // namespace trireme::huggingface::families_test
+
+// Fault, exports: RoPE tables without an original length; Phi-3's `su` -> as transformers 5.24; overridden values are
+//   listed

@@ -148,3 +148,6 @@ TEST(CheckGroups, NamesGlobsThatFitNoParameterOrOnlyThoseOfEarlierGroups) {
 
 }  // namespace
 }  // namespace trireme::model
+
+// Fault, plans: a glob of `optimizer.groups` without parameters, or with those of earlier groups alone -> refused
+// Fault, plans: unmatched `optimizer.no_decay`, `optimizer.eps` below fp32 -> refused

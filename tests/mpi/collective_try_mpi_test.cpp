@@ -255,3 +255,6 @@ TEST_F(Collective, FirstRankReportsProgressToAllBeforeItsResultOrFailure) {
 
 }  // namespace
 }  // namespace trireme::mpi
+
+// Fault, hangs: any rank fails in a collective step -> all ranks leave with the same exit code; up to four different
+//   messages

@@ -78,3 +78,6 @@ TEST(SpikeWindow, OfEqualValuesIsExceededByAnyHigherOne) {
 
 }  // namespace
 }  // namespace trireme::optimizer::spikes_test
+
+// Fault, numerics: a step's loss or gradient norm is a spike, with `train.skip_spikes` -> skipped on all ranks; the
+//   weights have the bits of a run without its update

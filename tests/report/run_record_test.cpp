@@ -159,3 +159,5 @@ TEST(ReadMetrics, NamesLineKeyAndWhatIsExpected) {
 
 }  // namespace
 }  // namespace trireme::report
+
+// Fault, files: a damaged line of metrics, trace or step times -> file, line or event, key, expected value

@@ -2,6 +2,7 @@
 #
 # Lives of a job that bring it no further: one that is warned before its ranks run comes back, a chain that makes no step stops.
 # timeout: 900
+# Fault, stops: jobs that end without a step -> not requeued, with a message
 source "$TRIREME_SOURCE/tests/slurm/on_cluster.sh"
 
 # Warned while its modules are loaded: it comes back and does all of it.

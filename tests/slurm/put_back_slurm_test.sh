@@ -3,6 +3,9 @@
 # When jobs/launch.sh puts a job back into the queue, and when it stops with words: with programs in the place of Slurm's, so that
 # every life takes a moment. On a cluster: the other tests here.
 # timeout: 120
+# Fault, stops: a task of a job array is stopped, cancelled or at its limit -> only that task is requeued or stays out
+# Fault, stops: the job's end is unknown, invalid or past -> no limit, with a warning
+# Fault, stops: a job is signalled while modules load -> requeued
 work=$(mktemp -d "${TMPDIR:-/tmp}/trireme-put-back-test.XXXXXX")
 source "$TRIREME_SOURCE/tests/support/skips.sh"
 cd "$work"

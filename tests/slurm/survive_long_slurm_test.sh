@@ -4,6 +4,10 @@
 # supervisor while it restarts.
 # timeout: 1200
 # labels: long
+# Fault, hangs: with spares: nodes are lost and none is left -> fewer ranks if mesh and batch fit; else the exit code
+#   of the failure
+# Fault, hangs: a signal while a run restarts; the supervisor is killed -> nothing is saved, 128 + signal; the
+#   launcher and its ranks end
 export CLUSTER_NODES=3
 source "$TRIREME_SOURCE/tests/slurm/on_cluster.sh"
 source "$TRIREME_SOURCE/tests/slurm/spares.sh"

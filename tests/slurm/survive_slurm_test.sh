@@ -3,6 +3,8 @@
 # Restarts within an allocation of two nodes and a spare (trireme supervise): a rank is killed, then a node is lost. The
 # run ends in the same job with the weights of an undisturbed one, bit for bit.
 # timeout: 600
+# Fault, hangs: with spares: a rank is killed, a node is lost, a rank stops -> the run restarts in its job on healthy
+#   nodes, without the reported one; the same weights bit for bit
 export CLUSTER_NODES=3
 source "$TRIREME_SOURCE/tests/slurm/on_cluster.sh"
 source "$TRIREME_SOURCE/tests/slurm/spares.sh"

@@ -73,3 +73,5 @@ TEST(TimeLimit, AJobThatIsShorterThanTheTimeBeforeItsLimitIsRefused) {
 
 }  // namespace
 }  // namespace trireme::supervise
+
+// Fault, stops: `train.stop_before_limit_seconds` above the time left -> exit code 2

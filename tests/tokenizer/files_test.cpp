@@ -276,3 +276,7 @@ TEST_F(SentencePieceFiles, GiveTheIdsOfTheModelAroundUserDefinedSymbols) {
 
 }  // namespace
 }  // namespace trireme::tokenizer
+
+// Fault, data: a checkpoint's tokenizer path leads to another file -> not exported unless a tokenizer, exit code 3
+// Fault, data: export of a SentencePiece model with user-defined symbols -> `tokenizer.json` with the model's ids and
+//   chat template

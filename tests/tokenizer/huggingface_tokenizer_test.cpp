@@ -323,3 +323,8 @@ TEST_F(HuggingFaceTokenizer, NamesFilesThatAreMissingOrNoJson) {
 
 }  // namespace
 }  // namespace trireme::tokenizer::huggingface_test
+
+// Fault, data: a tokenizer's files disagree about BOS or EOS, or list unknown tokens -> as transformers 5, with a
+//   warning where 4 differs; else exit code 3
+// Fault, data: added tokens with gaps or an id twice -> exit code 3 with token and both ids
+// Fault, files: deeply nested JSON -> refused, or the depth left out; no stack overflow

@@ -115,3 +115,6 @@ TEST(MeasuredGemm, IsKeptWithTheFilesOfOtherJobs) {
 
 }  // namespace
 }  // namespace trireme::train
+
+// Fault, start: a rank of another build, or with another dp rank -> exit code 2 or 5 with the rank
+// Fault, start: two jobs measure matrix products for one cache -> each file is whole

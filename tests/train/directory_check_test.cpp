@@ -33,3 +33,5 @@ TEST(TooLittleSpace, CountsTheBestCheckpoint) {
 
 }  // namespace
 }  // namespace trireme::train::directory_check_test
+
+// Fault, start: too little disk space at the start -> warning

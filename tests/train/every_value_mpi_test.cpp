@@ -170,3 +170,5 @@ TEST_F(EveryValue, ThatPlanAcceptsIsTrainedWithExperts) {
 
 }  // namespace
 }  // namespace trireme::train::every_value_mpi_test
+
+// Fault, plans: `plan` accepts a value that `train` refuses -> none: both use `planner::trainable`

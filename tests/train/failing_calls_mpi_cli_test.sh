@@ -5,6 +5,21 @@
 # The same in the last save and before the first step ends the run, with exit code 8.
 # timeout: 600
 # processors: 2
+# Fault, saves: the directory cannot be flushed after the rename -> the rename is undone; the save fails
+# Fault, saves: a rank cannot open, write or extend a shared file -> as disk full; no other rank waits
+# Fault, saves: `/dev/shm` is full -> saves work
+# Fault, saves: no thread to read ahead or to watch file operations -> warning; steps wait for tokens, a save has
+#   `comm.timeout_seconds`
+# Fault, saves: the file system refuses locks on HDF5 files -> saves work
+# Fault, exports: an export during training fails or is killed -> error; training continues; the next start removes
+#   the rest
+# Fault, exports: the tokenizer's file vanishes during training -> exported as read at the start
+# Fault, exports: exports of checkpoints are missing at a start -> the loaded one is written; a warning lists older
+#   ones
+# Fault, start: interrupted calls (EINTR); an unreadable lock file -> retried; the errno
+# Fault, data: unreadable validation files -> at the start exit code 3; later an error, training continues
+# Fault, files: unreadable `metrics.jsonl` at a resume (EIO, ESTALE, EMFILE) -> retried for a second, then exit code
+#   8; the file is unchanged
 source "$TRIREME_SOURCE/tests/cli/small_run.sh"
 source "$TRIREME_SOURCE/tests/support/processes.sh"
 source "$TRIREME_SOURCE/tests/train/save/failing_calls.sh"

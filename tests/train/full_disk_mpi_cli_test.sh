@@ -3,6 +3,7 @@
 # A disk that is full for a while: the training continues, and no output is missing afterwards. Simulated by a limit of the file
 # size on running ranks.
 # timeout: 300
+# Fault, saves: disk full for metrics, events, traces, step times -> one warning; the logs catch up later
 source "$TRIREME_SOURCE/tests/cli/small_run.sh"
 source "$TRIREME_SOURCE/tests/support/processes.sh"
 

@@ -4,6 +4,11 @@
 # ends the job with exit code 7 in time; a job that is suspended as a whole, an unread standard error and slow storage do not.
 # timeout: 600
 # processors: 2
+# Fault, hangs: a rank or file system stops anywhere from MPI_Init to MPI_Finalize -> exit code 7 within
+#   `comm.timeout_seconds`, one message
+# Fault, hangs: all ranks are suspended longer than the deadline -> suspended time does not count
+# Fault, start: standard error is not read (a full pipe, a stopped terminal) -> after two seconds messages go to
+#   `messages.log` only; training continues
 source "$TRIREME_SOURCE/tests/cli/small_run.sh"
 
 allowed=10  # comm.timeout_seconds, also before the run file is read

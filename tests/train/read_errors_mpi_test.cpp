@@ -142,3 +142,5 @@ TEST_F(Resume, KeepsMeasurementsWithoutTouchingAnotherJobsFile) {
 
 }  // namespace
 }  // namespace trireme::train
+
+// Fault, data: unreadable token files or Megatron index -> retried for a second, then exit code 3 with the errno

@@ -2,6 +2,13 @@
 #
 # Signals to one rank, to all, twice, in the first step and during a save; the end of a Slurm job; two jobs in one place.
 # timeout: 600
+# Fault, stops: signals to one rank or all, twice, in a save, evaluation or first step -> one checkpoint, exit code
+#   75; a second SIGINT, or SIGTERM after two seconds, ends at once
+# Fault, stops: a signal, the time limit or a kill in an evaluation -> a due save comes first; it ends between batches
+#   and is repeated
+# Fault, stops: the job's time ends; requeue -> saved in time; the same command resumes
+# Fault, start: two jobs, steps of a job or users in one place, also without flock -> the second is refused; a stale
+#   lock is explained
 source "$TRIREME_SOURCE/tests/cli/small_run.sh"
 source "$TRIREME_SOURCE/tests/support/processes.sh"
 

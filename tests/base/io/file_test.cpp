@@ -110,3 +110,5 @@ TEST(LongNames, AreReportedWithTheirRemedy) {
 
 }  // namespace
 }  // namespace trireme::io
+
+// Fault, loading: `COMMIT` or index is a FIFO or a file of holes -> refused; nothing is allocated by its size

@@ -122,3 +122,5 @@ TEST_F(Damage, MissingTruncatedGrownAndExchangedFilesAreFound) {
 
 }  // namespace
 }  // namespace trireme::checkpoint
+
+// Fault, loading: truncated, grown or missing files; files of another rank, step or run -> refused

@@ -250,3 +250,6 @@ TEST_F(EveryInput, MarksOfTheBestCheckpoint) {
 
 }  // namespace
 }  // namespace trireme::checkpoint::every_input_fuzz_mpi_test
+
+// Fault, files: damaged files of every input format -> accepted or refused, soon, in little memory (20 seconds;
+//   `--long`: eight minutes)

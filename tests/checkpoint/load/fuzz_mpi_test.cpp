@@ -224,3 +224,6 @@ TEST_F(Fuzz, ManifestsWithExtremeNumbersOverflowNowhere) {
 
 }  // namespace
 }  // namespace trireme::checkpoint
+
+// Fault, loading: damaged index header -> error or exact data; no crash or hang
+// Fault, loading: the manifest is a link, virtual dataset, or in another file -> exit code 4

@@ -230,3 +230,6 @@ TEST(HfDirectory, NamesATensorThatIsNotThere) {
 
 }  // namespace
 }  // namespace trireme::checkpoint
+
+// Fault, exports: tied weights under the head's name; wrapper prefixes (`_orig_mod.`, `module.`) -> read; exit code 4
+//   with the wrapper's program

@@ -160,3 +160,6 @@ TEST_F(ReadErrors, OneRankOpensTheIndexOfWeightsToBeginWith) {
 
 }  // namespace
 }  // namespace trireme::checkpoint
+
+// Fault, loading: reads fail (EIO, EMFILE, ENOMEM, ESTALE) -> retried for a second, then exit code 4 with the errno;
+//   nothing is removed

@@ -55,3 +55,5 @@ TEST(Large, AShardBeyondTwoToThe31BytesComesBack) {
 
 }  // namespace
 }  // namespace trireme::checkpoint
+
+// Fault, saves: more than 2 GB, steps beyond 2^31 -> 64 bits everywhere

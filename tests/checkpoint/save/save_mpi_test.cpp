@@ -232,3 +232,7 @@ TEST_F(Saves, RefusesAnotherModelNamingTheKeys) {
 
 }  // namespace
 }  // namespace trireme::checkpoint
+
+// Fault, saves: one rank's status fails at the close -> the save fails on all ranks
+// Fault, loading: a manifest of thousands of ranks -> one rank parses it; every rank holds what it reads
+// Fault, loading: other runs' checkpoints, unfinished saves, directories without `COMMIT` -> not counted, not removed

@@ -125,3 +125,6 @@ TEST(Pick, ComparesByLikelihoodAndByItPerCharacter) {
 
 }  // namespace
 }  // namespace trireme::cli::choices_test
+
+// Fault, numerics: multiple choice: an ending merges into the context's last token; Python's blanks -> as in
+//   lm-evaluation-harness

@@ -115,3 +115,5 @@ TEST(CheckLauncher, NamesThePluginThatTheLibraryListensTo) {
 
 }  // namespace
 }  // namespace trireme::cli
+
+// Fault, start: more than four ranks a core -> warning before libtorch is loaded

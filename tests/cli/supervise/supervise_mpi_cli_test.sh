@@ -3,6 +3,8 @@
 # trireme supervise: when a run is restarted, on which nodes, and when not. With a program in the place of srun, so that an
 # attempt takes a moment; then under mpirun with a host file. On a Slurm cluster: tests/slurm/survive*.
 # timeout: 150
+# Fault, hangs: failures that a restart would repeat: no new step three times, out of memory twice at one step, no
+#   time left -> no restart, with the reason
 work=$(mktemp -d /var/tmp/trireme-supervise-test.XXXXXX)
 source "$TRIREME_SOURCE/tests/support/skips.sh"
 cd "$work"

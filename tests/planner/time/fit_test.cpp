@@ -203,3 +203,6 @@ TEST(Simulate, OpsOfTheHostShareItsMemory) {
 
 }  // namespace
 }  // namespace trireme::planner::fit_test
+
+// Fault, plans: a plan beyond the host memory of a node (offload, `checkpoint.async`) -> `DOES NOT FIT`; excluded by
+//   `plan --search` and `init`

@@ -370,3 +370,9 @@ TEST(GpuTestPrograms, HaveTheSettingsOfTheProgram) {
 
 }  // namespace
 }  // namespace trireme::comm
+
+// Fault, hangs: a collective of NCCL waits for a rank's work on files -> its deadline counts from the last progress of
+//   that work
+// Fault, hangs: the GPU fails -> exit code 5
+// Fault, hangs: NCCL: a call fails within a group, a split hangs, ending never returns -> the group is ended, the
+//   report written; left behind at the deadline

@@ -2,6 +2,8 @@
 # shellcheck shell=bash
 #
 # The program, linked with the simulated GPU: what a user sees of one. Environment: as tests/cli.
+# Fault, hangs: ranks share a GPU under `comm.backend = "nccl"` -> exit code 5 unless each has an `NCCL_HOSTID`, then
+#   a warning
 source "$TRIREME_SOURCE/tests/cli/small_run.sh"
 
 # Graphs, evaluations and a trace in one run, on the GPU that `auto` finds.

@@ -9,6 +9,7 @@
 # Environment: TRIREME, the full program with the simulated GPU; FRONT, `trireme`, which starts it; REAL, the folder of a build for GPUs, or
 # empty. Where the kernel refuses user namespaces the pack runs in the machine's own root. Exit code 77: no Python with PyTorch could be made
 # here; with TRIREME_CI set that fails.
+# Fault, hangs: a rank over NCCL is killed -> exit code 7 within seconds over sockets, else at the deadline
 cannot() { echo "skipped: $*" >&2; [[ -z ${TRIREME_CI:-} ]] || fail "CI has to rehearse"; exit 77; }
 fail() { echo "rehearsal: FAILED: $*" >&2; exit 1; }
 

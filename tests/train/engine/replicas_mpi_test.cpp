@@ -87,3 +87,5 @@ TEST_F(CheckReplicas, WaitsForTheHostLane) {
 
 }  // namespace
 }  // namespace trireme::train
+
+// Fault, numerics: a bit of one replica flips -> exit code 6; three or more replicas identify the rank

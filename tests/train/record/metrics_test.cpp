@@ -270,3 +270,5 @@ TEST(Metrics, NameTheKeysOfEvaluationsInAStepsRow) {
 
 }  // namespace
 }  // namespace trireme::train::metrics_test
+
+// Fault, files: a line of metrics.jsonl beyond 16 MiB -> exit code 8; memory bounded

@@ -2,6 +2,10 @@
 #
 # Asynchronous saves: killed, too slow, without memory, and on a full disk.
 # timeout: 900
+# Fault, saves: disk full in a save -> error with bytes needed and free; training continues; exit code 8 in the last
+#   save
+# Fault, saves: no save of a run succeeds -> exit code 8 at the third failure in a row
+# Fault, saves: no memory (`ulimit -v`) or no thread for an asynchronous save -> warning; saves are synchronous
 source "$TRIREME_SOURCE/tests/cli/small_run.sh"
 
 # Only what a run computes counts: losses of every step, and its last checkpoint's files.

@@ -2,6 +2,10 @@
 #
 # The program is killed at every point of a save and resumes, bit for bit; verify, inspect, export; a signal; a full disk.
 # timeout: 900
+# Fault, saves: a rank is killed in a save, also an asynchronous one -> the restart resumes from the save before, bit
+#   for bit
+# Fault, saves: all ranks are killed in the rename or the removal -> the old or the new checkpoint is complete
+# Fault, saves: `ulimit -f` in a save -> exit code 8 with the limit
 
 source "$TRIREME_SOURCE/tests/support/processes.sh"
 

@@ -243,3 +243,5 @@ TEST_F(Restart, OfAFinishedRunDoesNothing) {
 
 }  // namespace
 }  // namespace trireme::train::checkpoint_mpi_test
+
+// Fault, plans: another batch at a resume with lengths in tokens -> exit code 4

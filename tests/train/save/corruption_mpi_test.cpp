@@ -182,3 +182,5 @@ TEST_F(Corruption, IsNamedAndTheCheckpointBeforeIsUsed) {
 
 }  // namespace
 }  // namespace trireme::train
+
+// Fault, loading: flipped bits in values -> file and dataset are reported; the checkpoint before is used

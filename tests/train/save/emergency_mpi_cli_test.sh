@@ -4,6 +4,8 @@
 # gives what an undisturbed run does, bit for bit. Fails with all that is lost where a stop waits for its step.
 # timeout: 300
 # processors: 2
+# Fault, stops: SIGTERM to all in a long step, then a kill (Ctrl-C under `mpirun`) -> the last finished step is saved
+#   by all ranks or none; not on GPUs or with `memory.offload`
 source "$TRIREME_SOURCE/tests/cli/small_run.sh"
 source "$TRIREME_SOURCE/tests/support/processes.sh"
 

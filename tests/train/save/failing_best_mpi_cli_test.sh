@@ -4,6 +4,7 @@
 # the next evaluation offers it on all ranks, and what is marked is on the disk.
 # timeout: 300
 # processors: 2
+# Fault, saves: the best checkpoint cannot be saved or marked -> error; the next evaluation or save tries again
 source "$TRIREME_SOURCE/tests/cli/small_run.sh"
 source "$TRIREME_SOURCE/tests/train/save/failing_calls.sh"
 

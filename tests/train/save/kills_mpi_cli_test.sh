@@ -5,6 +5,8 @@
 # writes one file for both ranks.
 # timeout: 900
 # labels: slow
+# Fault, saves: 24 kills at random moments (`TRIREME_TEST_KILLS`) -> no lost or partial checkpoint; the same end bit
+#   for bit
 source "$TRIREME_SOURCE/tests/cli/small_run.sh"
 source "$TRIREME_SOURCE/tests/support/processes.sh"
 export OMPI_MCA_odls_base_sigkill_timeout=0  # or mpirun waits a second for ranks that it ends: dozens of times here

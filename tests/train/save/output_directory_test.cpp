@@ -177,3 +177,6 @@ TEST_F(OutputDirectory, ChangedSettingsAreThoseOfBothVersions) {
 
 }  // namespace
 }  // namespace trireme::train
+
+// Fault, start: `run.output/run.toml` is the given run file, or a user's -> it stays; the effective one is
+//   `run.effective.toml`

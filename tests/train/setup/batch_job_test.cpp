@@ -66,3 +66,5 @@ TEST(TooFewCores, AreThoseOfAMaskThatRanksShareWhileTheNodeHasMore) {
 
 }  // namespace
 }  // namespace trireme::train
+
+// Fault, start: more threads than cores, ranks bound to the same cores -> warning with numbers
