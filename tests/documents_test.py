@@ -27,7 +27,7 @@ FOREIGN = set(
 # Names that the examples of the walk-throughs define.
 EXAMPLES = set(
     """keep keep_blocks keep_unsharded kept_blocks_are_resharded_otherwise immediate_keep_2_blocks last_reshard KeepUnsharded
-    GathersAKeptBlockOncePerStep GathersEachBlockOncePerForward""".split()
+    GathersAKeptBlockOncePerStep GathersEachBlockOncePerForward ScaleCode scale_input""".split()
 )
 
 
