@@ -6,6 +6,7 @@ tests/documents_test.py compares the page."""
 import pathlib
 import re
 import sys
+import textwrap
 
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
 HEAD = """# Verbs, exchanges and passes
@@ -21,6 +22,11 @@ def joined(lines: str, mark: str) -> str:
     return text.replace("|", r"\|").replace("<", "&lt;")
 
 
+def item(name: str, text: str) -> str:
+    """An item of a list."""
+    return textwrap.fill(f"- {name}: {text}", 120, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False) + "\n"
+
+
 def read(*paths: str) -> str:
     return "".join((SOURCE / path).read_text() for path in paths)
 
@@ -31,16 +37,16 @@ def verbs() -> str:
     meanings = {name: joined(text, "///") for text, name in re.findall(r"((?:^///.*\n)+)(?:enum class .*\n)?struct (\w+) \{", ops, re.M)}
     variant = re.search(r"using Op = std::variant<([^>]*)>", ops)
     assert variant, "op.hpp has no variant of all verbs"
-    rows = ["| printed | struct | lanes | effect |\n|---|---|---|---|\n"]
+    rows = []
     for name in re.findall(r"\w+", variant[1]):
         part = re.split(rf"struct Description<{name}>[^{{]*\{{", descriptions)
         assert len(part) == 2 and name in meanings, f"{name} has no description or no comment"
         body = part[1].split("\ntemplate <>")[0]
         names = re.search(r"Names<\d+> names\{([^}]*)\}", body)
-        printed = ", ".join(f"`{text}`" for text in re.findall(r'"(\w+)"', names[1])) if names else "the exchange's name"
+        printed = ", ".join(f"`{text}`" for text in re.findall(r'"(\w+)"', names[1])) if names else "names of exchanges, below"
         lane = re.search(r"static Lane lane\([^)]*\) \{(.*?)\}", body, re.S)
         lanes = sorted(set(re.findall(r"Lane::(\w+)", lane[1]))) if lane else []
-        rows.append(f"| {printed} | {name} | {', '.join(lanes)} | {meanings[name]} |\n")
+        rows.append(item(f"{printed} ({name}{'; lane: ' if lanes else ''}{', '.join(lanes)})", meanings[name]))
     return "\n## Verbs\n\n" + "".join(rows)
 
 
@@ -58,13 +64,13 @@ def passes() -> str:
     declared = read("include/trireme/schedule/passes/passes.hpp")
     built = read("src/schedule/passes/build.cpp")
     names = [("compute_order", "training"), *re.findall(r'^    \{"(\w+)", For::(\w+),', built, re.M)]
-    rows = ["| pass | in schedules of | effect |\n|---|---|---|\n"]
+    rows = []
     for name, purpose in names:
         before = declared.split(f"Schedule {name}(", 1)
         assert len(before) == 2, f"passes.hpp does not declare {name}"
         comment = re.findall(r"((?:^///.*\n)+)(?:struct .*\n(?:^ .*\n)+\};\n)?\[\[nodiscard\]\] \Z", before[0], re.M)
         assert comment, f"{name} has no comment"
-        rows.append(f"| `{name}` | {purpose} | {joined(comment[-1], '///')} |\n")
+        rows.append(item(f"`{name}` ({purpose})", joined(comment[-1], "///")))
     return "\n## Passes, in their order\n\n" + "".join(rows)
 
 
