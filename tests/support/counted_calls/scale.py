@@ -204,7 +204,7 @@ def kind(what):
 
 PAGE = """# Counted calls
 
-Generated: `python3 tests/support/counted_calls/scale.py --markdown >docs/counted-calls.md`. What is counted:
+Generated: `python3 tests/support/counted_calls/scale.py --markdown >docs/counted-calls.md`. Conditions:
 [scale.md](scale.md#counted-calls). Three numbers are for 2, 8 and 32 ranks; one number is for all of them, or for the 8
 ranks of the mixed mesh; "98 to 107" is the range over ranks.
 
