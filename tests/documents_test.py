@@ -3,7 +3,7 @@
 """References of documents without a target: keys of the run file that docs/run-file.md does not list, messages in
 docs/troubleshooting.md that no source has, links and paths without a file, anchors without a heading, identifiers and
 options in `backquotes` that the tree does not have, code of the walk-throughs with unknown names, names in docs/api.md
-that their headers do not have, families that docs/families.md does not list, generated pages (faults, verbs) that are old.
+that their headers do not have, families that docs/families.md does not list, generated pages (faults, stages, verbs) that are old.
 Needs no build; cli.documented_commands runs the commands, cli.families compares all of docs/families.md."""
 
 import pathlib
@@ -12,12 +12,13 @@ import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "support"))
 import faults
+import stages
 import verbs
 
 SOURCE = pathlib.Path(__file__).resolve().parent.parent
 OTHERS = {"faults.md", "from-pytorch.md", "scale.md"}  # name points of faults, keys of other programs, tests
 FILES = r"\.(toml|jsonl|json|bin|py|txt|html|md|sh)$"
-GENERATED = {"families.md", "counted-calls.md", "faults.md", "run-file.md", "verbs.md"}
+GENERATED = {"families.md", "counted-calls.md", "faults.md", "run-file.md", "stages.md", "verbs.md"}
 FOLDERS = ("src", "include", "tests", "jobs", "inputs", "spack", "docs")
 # Names of other programs, and placeholders, that may stand in backquotes.
 FOREIGN = set(
@@ -206,8 +207,10 @@ def main() -> int:
     architectures = "".join(path.read_text() for path in sorted((SOURCE / "src/model/architectures").glob("*.cpp")))
     wrong += unlisted_families((SOURCE / "docs/families.md").read_text(), architectures)
     wrong += stale_faults((SOURCE / "docs/faults.md").read_text())
-    if verbs.page() != (SOURCE / "docs/verbs.md").read_text():
-        wrong.append("verbs.md: write it with python3 tests/support/verbs.py >docs/verbs.md")
+    for generator in (stages, verbs):
+        name = generator.__name__
+        if generator.page() != (SOURCE / f"docs/{name}.md").read_text():
+            wrong.append(f"{name}.md: write it with python3 tests/support/{name}.py >docs/{name}.md")
     wrong += unknown_names((SOURCE / "docs/api.md").read_text())
     pages = [SOURCE / "README.md", SOURCE / "CONTRIBUTING.md", *sorted((SOURCE / "docs").rglob("*.md"))]
     wrong += [f"{path.relative_to(SOURCE)}: {one}" for path in pages for one in broken_links(path, path.read_text())]
