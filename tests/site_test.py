@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Builds the documentation as a site (.mkdocs.yml), strictly: every page is in the navigation, every link has its target.
+"""Builds the documentation as a site (.mkdocs.yml), strictly: every page is in the navigation, every link has its target, every
+layer of include/trireme has a page of declarations.
 Takes MkDocs from an environment in ${TRIREME_CACHE:-~/.cache/trireme}, made at the first run by pip; skipped without."""
 
 import fcntl
@@ -55,6 +56,7 @@ def main() -> int:
         site = pathlib.Path(folder) / "site"
         done = built(home, SOURCE, site)
         pages = [path.relative_to(SOURCE / "docs").with_suffix(".html") for path in (SOURCE / "docs").rglob("*.md")]
+        pages += [pathlib.Path("headers", path.name).with_suffix(".html") for path in (SOURCE / "include/trireme").iterdir()]  # site_hooks
         missing = [page for page in pages if not (site / page).exists() and not (site / page.with_name("index.html")).exists()]
         print(*([done.stdout] if done.returncode else []), f"{len(pages)} pages", *(f"{page} was not built" for page in missing), sep="\n")
         if done.returncode != 0 or missing:
