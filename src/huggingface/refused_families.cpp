@@ -47,7 +47,6 @@ constexpr std::array families{
     RefusedFamily{"qwen3_next", "it has gated delta layers", "qwen3_moe"},
     RefusedFamily{"roberta", "it is an encoder, whose attention looks ahead", "llama"},
     RefusedFamily{"rwkv", "it has recurrent layers", "llama"},
-    RefusedFamily{"starcoder2", "its MLP has two matrices", "qwen2"},
     RefusedFamily{"t5", "it is an encoder with a decoder", "llama"},
     RefusedFamily{"zamba2", "it has state-space layers", "llama"},
 };

@@ -34,12 +34,13 @@ namespace trireme::model {
 [[nodiscard]] Architecture helium();
 [[nodiscard]] Architecture ernie4_5();
 [[nodiscard]] Architecture stablelm();
+[[nodiscard]] Architecture starcoder2();
 [[nodiscard]] Architecture gpt2();
 
 inline constexpr Architecture (*families[])() = {
-    llama,  mistral, ministral, ministral3, mixtral, qwen2,   qwen2_moe, qwen3,    qwen3_moe, gemma,
-    gemma2, gemma3,  olmo2,     olmo3,      olmoe,   exaone4, smollm3,   seed_oss, cwm,       granite,
-    phi3,   glm,     glm4,      glm4_moe,   dots1,   helium,  ernie4_5,  stablelm, gpt2};
+    llama,  mistral, ministral, ministral3, mixtral, qwen2,   qwen2_moe, qwen3,    qwen3_moe,  gemma,
+    gemma2, gemma3,  olmo2,     olmo3,      olmoe,   exaone4, smollm3,   seed_oss, cwm,        granite,
+    phi3,   glm,     glm4,      glm4_moe,   dots1,   helium,  ernie4_5,  stablelm, starcoder2, gpt2};
 
 /// The tensors of the families that name them as Llama does.
 [[nodiscard]] std::vector<NameRow> llama_names();

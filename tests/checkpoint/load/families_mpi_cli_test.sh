@@ -8,7 +8,7 @@ source "$TRIREME_SOURCE/tests/checkpoint/load/families.sh"
 program models
 expect_done
 for name in llama mistral ministral ministral3 qwen2 qwen3 gemma gemma2 gemma3 olmo2 olmo3 exaone4 smollm3 seed_oss cwm granite phi3 glm glm4 \
-  helium ernie4_5 stablelm gpt2; do
+  helium ernie4_5 stablelm starcoder2 gpt2; do
   grep -q "^$name " out.txt || fail "models does not list $name"
 done
 cat >kinds.py <<'PYTHON'

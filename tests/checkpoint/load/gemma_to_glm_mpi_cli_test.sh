@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# Gemma, OLMo 3, EXAONE 4, Seed-OSS, CWM, Granite, Phi-3, GLM-4, Helium, ERNIE 4.5 and StableLM against transformers:
-# see tests/checkpoint/load/families.sh.
+# Gemma, OLMo 3, EXAONE 4, Seed-OSS, CWM, Granite, Phi-3, GLM-4, Helium, ERNIE 4.5, StableLM and StarCoder2 against
+# transformers: see tests/checkpoint/load/families.sh.
 # Caps are low and multipliers far from 1, so that none of them can be left out unnoticed.
 # timeout: 1200
 # labels: slow
@@ -9,7 +9,8 @@ source "$TRIREME_SOURCE/tests/checkpoint/load/families.sh"
 
 cat >kinds.py <<'PYTHON'
 from transformers import (CwmConfig, Ernie4_5Config, Exaone4Config, Gemma2Config, Gemma3TextConfig, GemmaConfig, Glm4Config,
-                          GlmConfig, GraniteConfig, HeliumConfig, Olmo3Config, Phi3Config, SeedOssConfig, StableLmConfig)
+                          GlmConfig, GraniteConfig, HeliumConfig, Olmo3Config, Phi3Config, SeedOssConfig, StableLmConfig,
+                          Starcoder2Config)
 
 sizes = dict(vocab_size=257, hidden_size=48, intermediate_size=80, num_hidden_layers=4, num_attention_heads=8,
              num_key_value_heads=2, head_dim=10, max_position_embeddings=64, rms_norm_eps=1e-3, pad_token_id=None,
@@ -56,9 +57,12 @@ kinds = {
     "ernie4_5": (Ernie4_5Config, dict(tie_word_embeddings=True)),
     "stablelm": (StableLmConfig, dict(head_dim="leave out", rms_norm_eps="leave out", layer_norm_eps=1e-3, use_qkv_bias=True,
                                       partial_rotary_factor=0.7)),
+    "starcoder2": (Starcoder2Config, dict(head_dim="leave out", rms_norm_eps="leave out", norm_epsilon=1e-3, sliding_window=9,
+                                          bos_token_id=None, eos_token_id=1)),
+    "starcoder2-untied": (Starcoder2Config, dict(head_dim="leave out", rms_norm_eps="leave out", tie_word_embeddings=False)),
 }
 PYTHON
-hold_to_transformers gemma2 gemma3 olmo3 exaone4 granite phi3-long glm4 stablelm
+hold_to_transformers gemma2 gemma3 olmo3 exaone4 granite phi3-long glm4 stablelm starcoder2
 brief=1 hold_to_transformers gemma gemma-untied gemma2-uncapped gemma3-untied olmo3-tied exaone4-full seed_oss cwm cwm-full \
   granite-biases phi3-short phi3-part \
-  glm glm4-tied helium ernie4_5
+  glm glm4-tied helium ernie4_5 starcoder2-untied

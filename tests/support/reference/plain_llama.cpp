@@ -167,7 +167,7 @@ struct LlamaForward {
   /// The norm whose parameters begin with `name`.
   [[nodiscard]] at::Tensor normed(const at::Tensor& x, const std::string& name) const {
     const at::Tensor& weight = parameters.at(name + ".weight");
-    if (family == "stablelm")
+    if (family == "stablelm" || family == "starcoder2")
       return at::layer_norm(x, {x.size(-1)}, weight, parameters.at(name + ".bias"), model.norm_eps);
     return rms_norm(x, gemma ? weight + 1 : weight, model.norm_eps);
   }
@@ -246,6 +246,8 @@ struct LlamaForward {
   [[nodiscard]] at::Tensor mlp(const at::Tensor& h) const {
     if (model.experts > 0 && index >= model.dense_layers)
       return plain_experts(model, parameters, layer, h, router, fp8);
+    if (family == "starcoder2")
+      return sum_of_ranks(at::gelu(linears(h, {"mlp.c_fc"}, {model.intermediate_size})[0], "tanh"), "mlp.c_proj");
     const std::vector<at::Tensor> both =
         linears(h, {"mlp.gate_proj", "mlp.up_proj"}, {model.intermediate_size, model.intermediate_size});
     const at::Tensor inner = (gemma ? at::gelu(both[0], "tanh") : at::silu(both[0])) * both[1];
