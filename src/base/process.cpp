@@ -2,9 +2,13 @@
 #include "trireme/base/process.hpp"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
+#include <cstdlib>
+#include <ctime>
 #include <fstream>
 #include <sstream>
 
@@ -31,5 +35,13 @@ bool process_has_ended(pid_t pid) {
 }
 
 std::string process_start(pid_t pid) { return stat_field(pid, 22); }
+
+double process_age_seconds() {
+  const std::string ticks = process_start(::getpid());
+  timespec now{};
+  if (ticks.empty() || ::clock_gettime(CLOCK_BOOTTIME, &now) != 0) return 0;
+  const double since_boot = static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+  return std::max(0.0, since_boot - std::strtod(ticks.c_str(), nullptr) / static_cast<double>(::sysconf(_SC_CLK_TCK)));
+}
 
 }  // namespace trireme

@@ -269,6 +269,9 @@ Facts facts(const RunRecord& run) {
     if (points.empty()) continue;
     list.emplace_back(name, text_of(highest(points), Unit::bytes));
   }
+  if (run.goodput)
+    list.emplace_back("goodput", fmt::format("{} of {}", text_of(run.goodput->share(), Unit::share),
+                                             duration_text(run.goodput->total())));
   if (!run.starts.empty()) list.emplace_back("restarts", std::to_string(run.starts.size()));
   if (!run.checkpoints.empty())
     list.emplace_back("checkpoints", fmt::format("{}, newest {}", run.checkpoints.size(), run.checkpoints.back()));

@@ -427,6 +427,24 @@ std::string traffic_table(const RunRecord& run) {
   return out + "</table>\n";
 }
 
+std::string goodput_table(const RunRecord& run) {
+  if (!run.goodput || run.goodput->total() == 0) return "";
+  const Goodput& goodput = *run.goodput;
+  const auto counted = [](std::int64_t count, const char* what) {
+    return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
+  };
+  std::string out = fmt::format(
+      "<h2>Goodput</h2><p>{} of {} in new steps; {}, {}{}.</p><table><tr><th>part</th><th class=\"n\">time</th><th "
+      "class=\"n\">share</th></tr>\n",
+      escaped(text_of(goodput.share(), Unit::share)), escaped(duration_text(goodput.total())),
+      counted(goodput.attempts, "attempt"), counted(goodput.failures, "failure"),
+      goodput.between_jobs > 1 ? fmt::format(", {} between jobs", escaped(duration_text(goodput.between_jobs))) : "");
+  for (const auto& [name, seconds] : named_parts(goodput))
+    out += fmt::format("<tr><td>{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td></tr>\n", escaped(name),
+                       escaped(duration_text(seconds)), escaped(text_of(seconds / goodput.total(), Unit::share)));
+  return out + "</table>\n";
+}
+
 std::string rank_table(const RunRecord& run) {
   constexpr std::size_t shown = 32;
   if (run.ranks.empty()) return "";
@@ -464,7 +482,7 @@ std::string traced_step(const RunRecord& run) {
 std::string about_run(const RunRecord& run, bool alone) {
   std::string out = alone ? "" : fmt::format("<h1>{}</h1>\n", escaped(run.name));
   out += traced_step(run) + "<div class=\"charts\">";
-  for (const std::string& table : {memory_table(run), traffic_table(run), rank_table(run)})
+  for (const std::string& table : {goodput_table(run), memory_table(run), traffic_table(run), rank_table(run)})
     if (!table.empty()) out += "<section>" + table + "</section>";  // each has a heading
   out += "</div>\n";
   if (run.config)

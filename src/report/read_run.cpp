@@ -223,7 +223,7 @@ std::vector<std::string> runs_in(const fs::path& path) {
 
 std::vector<std::string> files_of_run(const std::string& directory) {
   std::vector<std::string> files;
-  for (const char* name : {"metrics.jsonl", "run.effective.toml", "run.toml", "step_times.json"})
+  for (const char* name : {"metrics.jsonl", "run.effective.toml", "run.toml", "step_times.json", "goodput.jsonl"})
     files.push_back((fs::path(directory) / name).string());
   for (int rank = 0; rank < most_traces; ++rank)
     files.push_back((fs::path(directory) / fmt::format("trace-rank{}.json", rank)).string());
@@ -256,6 +256,7 @@ RunRecord read_run(const std::string& directory) {
   }
   if (const std::string text = text_of_file(path / "step_times.json"); !text.empty())
     read_step_times(run, text, (path / "step_times.json").string());
+  run.goodput = read_goodput(directory);
   for (int rank = 0; rank < most_traces; ++rank) {
     const std::string file = (path / fmt::format("trace-rank{}.json", rank)).string();
     if (const std::string text = text_of_file(file); !text.empty()) read_trace(run, text, file, rank == 0);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "train/reporter.hpp"
 
+#include <fmt/format.h>
+
 #include <cmath>
 
 #include "train/setup/banner.hpp"
@@ -28,11 +30,11 @@ Reporter::Reporter(Job& job, const Environment& environment, const OpWatch& ops,
       budget_(config_.memory.budget),
       gemm_(kernels::gemm_choice()) {}
 
-void Reporter::begin(const checkpoint::State& state) {
+void Reporter::begin(const checkpoint::State& state, double load_began) {
   gemm_ = kernels::gemm_choice();  // loading took that of the run before
   first_step_ = state.step;
   begin_ = std::chrono::steady_clock::now();
-  recorder_.begin(first_step_);
+  recorder_.begin(first_step_, load_began);
   log::debug("setup complete, parameters loaded");
   if (!first_rank()) return;
   const config::Data& data = config_.data;
@@ -62,6 +64,7 @@ void Reporter::report(const TrainedStep& step, const checkpoint::State& state, d
   const executor::StepResult& result = step.result;
   const bool counts = !result.skipped && job_.step_targets() > 0;
   totals_.add_step(step_seconds, tokens, counts ? std::optional(result.loss) : std::nullopt);
+  recorder_.goodput()->step_ended(state.step);
   const bool recorded = state.step % config_.metrics.every == 0 || state.step == config_.train.steps;
   const bool shown = progress_.shows(state.step, step_seconds, result.skipped);
   if (!recorded && !shown) return;
@@ -85,6 +88,7 @@ void Reporter::report(const TrainedStep& step, const checkpoint::State& state, d
               .gemm = kernels::to_text(gemm_),
               .device = device_name_,
               .restart_count = environment_.batch_job.restart_count,
+              .goodput = recorder_.goodput()->now().share(),
               .skipped = result.skipped,
               .spike = result.spike,
               .skipped_steps = state.skipped,
@@ -117,7 +121,8 @@ void Reporter::print_peaks() {
 void Reporter::print_summary(const checkpoint::State& state) {
   if (!first_rank() || environment_.is_trial || totals_.steps() == 0) return;
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin_;
-  output_.write("\n" + totals_.text(seconds.count()) + next_commands(config_, state.step));
+  output_.write(fmt::format("\n{}goodput {}\n{}", totals_.text(seconds.count()),
+                            report::to_text(recorder_.goodput()->now()), next_commands(config_, state.step)));
 }
 
 }  // namespace trireme::train

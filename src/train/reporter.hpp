@@ -34,8 +34,9 @@ class Reporter {
   /// All outlive this.
   Reporter(Job& job, const Environment& environment, const OpWatch& ops, Recorder& recorder, Output& output);
 
-  /// The run begins at `state`, with its parameters loaded: prints the banner. Throws WriteError.
-  void begin(const checkpoint::State& state);
+  /// The run begins at `state`, which has been loading since `load_began` (Unix time): prints the banner. Throws
+  /// WriteError.
+  void begin(const checkpoint::State& state, double load_began);
   /// Takes in every step. Collective over the world every some steps.
   void add(const TrainedStep& step);
   /// Takes in the time of every step; writes and shows a row if one is due. state: after the step.

@@ -30,6 +30,7 @@
 #include "trireme/base/log.hpp"
 #include "trireme/base/seconds.hpp"
 #include "trireme/base/standard_error.hpp"
+#include "trireme/base/unix_time.hpp"
 #include "trireme/checkpoint/load/first_parameters.hpp"
 #include "trireme/device/allocator.hpp"
 #include "trireme/mpi/abort.hpp"
@@ -91,6 +92,7 @@ class TrainingLoop {
       output_.write(write_end_report(config_));
     }
     saver_.export_at_end(state_);
+    end_attempt();
     reporter_.print_summary(state_);
     leave_together();
     return ExitCode::done;
@@ -151,21 +153,40 @@ class TrainingLoop {
 
   /// Requires idle lanes. Returns false, without a report, when the run has to stop. Unreadable files stop no run.
   [[nodiscard]] bool evaluate(std::int64_t step) {
+    const auto begin = Clock::now();
     const Validation::Result result = validation_.evaluate(step);
+    count(report::GoodputEvent::Kind::evaluation, begin);
     stops_ = result.stops;
     if (stops_ || !result.row) return !stops_;
     reporter_.report(*result.row);
-    if (result.best) saver_.offer_best(state_, *result.best);
+    if (!result.best) return true;
+    const auto saves = Clock::now();
+    saver_.offer_best(state_, *result.best);
+    count(report::GoodputEvent::Kind::save, saves);
     return true;
   }
 
   /// Requires idle lanes.
-  void save(std::int64_t step) { stopping_.took(saver_.save(state_, stops_ || step + 1 == config_.train.steps)); }
+  void save(std::int64_t step) {
+    const auto begin = Clock::now();
+    stopping_.took(saver_.save(state_, stops_ || step + 1 == config_.train.steps));
+    count(report::GoodputEvent::Kind::save, begin);
+  }
+
+  /// Counts the time since `begin`, in which no step ran.
+  void count(report::GoodputEvent::Kind kind, Clock::time_point begin) {
+    if (GoodputRecord* const goodput = recorder_.goodput()) goodput->took(kind, state_.step, seconds_since(begin));
+  }
+  void end_attempt() {
+    if (GoodputRecord* const goodput = recorder_.goodput()) goodput->end();
+  }
 
   /// Writes pending output at the end of a run; a failure is an error now.
   void wind_up() {
     if (emergency_) emergency_->close();
+    const auto begin = Clock::now();
     saver_.finish(state_);
+    count(report::GoodputEvent::Kind::save, begin);
     {
       const supervise::FileWork files = supervision_.file_work("writing what was recorded", state_.step - 1);
       recorder_.finish(job_);
@@ -183,6 +204,7 @@ class TrainingLoop {
   /// The end of a run on a signal: the same command line resumes it.
   [[nodiscard]] ExitCode stopped() {
     wind_up();
+    end_attempt();
     if (rank_ == 0)
       output_.write(fmt::format("stopped {} after step {}: run the same command to resume\n",
                                 stopping_.out_of_time() ? "before the job's time limit" : "by a signal", state_.step));
@@ -284,6 +306,7 @@ ExitCode run_training(const config::RunConfig& given, const mpi::Communicator& w
   Reporter reporter(job, environment, ops, recorder, output);
   TrainingLoop loop(job, supervision, recorder, reporter, saver, stopping, output, emergency);
   try {
+    const double load_began = unix_seconds();
     const checkpoint::State state = saver.begin();
     if (first_rank && (state.step < config.train.steps || !std::filesystem::exists(config.run.output + "/run.toml"))) {
       const supervise::FileWork files = supervision.file_work("writing the run file", state.step);
@@ -292,7 +315,7 @@ ExitCode run_training(const config::RunConfig& given, const mpi::Communicator& w
     }
     if (!first_rank) keep_messages(fmt::format("{}/messages-rank{}.log", config.run.output, world.rank()), true);
     ops.begin(state.step);
-    reporter.begin(state);
+    reporter.begin(state, load_began);
     if (can_save_in_step(job)) {
       emergency.emplace(supervision.world(), [&saver](const checkpoint::State& before) { saver.save_in_step(before); });
       stopping.tell(*emergency);

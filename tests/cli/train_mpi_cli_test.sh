@@ -11,7 +11,7 @@ job 4 train run.toml "${common[@]}"
 expect_done
 ! grep -E 'products|spare core' out.txt err.txt || fail "lines without a remedy"
 [[ ! -s err.txt ]] || fail "something on standard error"
-for text in "Trireme " "parameters.sharded" "threads " "24 steps are .* epochs" "saves    no checkpoints" "step=24 loss=.* memory=.* steps=24 time=.* left=0:00:00" "step=8 eval_loss=" "exported out/export" "^trained 24 steps in .*: loss .* to .*, validation .* tokens/s$" "^  trireme generate out/export --prompt" "^  trireme report out$"; do
+for text in "Trireme " "parameters.sharded" "threads " "24 steps are .* epochs" "saves    no checkpoints" "step=24 loss=.* memory=.* steps=24 time=.* left=0:00:00" "step=8 eval_loss=" "exported out/export" "^trained 24 steps in .*: loss .* to .*, validation .* tokens/s$" "^goodput [0-9.]*% of " "^  trireme generate out/export --prompt" "^  trireme report out$"; do
   grep -q "$text" out.txt || fail "no $text on standard output"
 done
 
@@ -23,7 +23,7 @@ assert [r["step"] for r in steps] == list(range(1, 25)), "a line a step"
 assert [r["step"] for r in evals] == [8, 16, 24] and all("loss" not in r for r in evals)
 assert steps[-1]["loss"] < steps[0]["loss"] - 1.5, (steps[0]["loss"], steps[-1]["loss"])
 keys = """step time loss grad_norm lr tokens target_tokens step_seconds data_seconds exposed_comm_seconds tokens_per_second
-tokens_per_second_per_rank mfu restart_count memory_peak_bytes comm_bytes comm_calls skipped""".split()
+tokens_per_second_per_rank mfu restart_count goodput memory_peak_bytes comm_bytes comm_calls skipped""".split()
 categories = """parameters.sharded parameters.unsharded gradients.sharded gradients.unsharded optimizer activations
 workspace communication data other""".split()
 for r in steps:

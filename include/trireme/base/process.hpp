@@ -14,4 +14,7 @@ namespace trireme {
 /// When a process of this node started, in ticks since the node did; "" when there is none, or it does not show.
 [[nodiscard]] std::string process_start(pid_t pid);
 
+/// Seconds since this process started, the time before `main` included; 0 if the system does not show it.
+[[nodiscard]] double process_age_seconds();
+
 }  // namespace trireme

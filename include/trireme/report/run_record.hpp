@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "trireme/config/run_config.hpp"
+#include "trireme/report/goodput.hpp"
 
 /// An HTML page of finished and running runs, from the files in their output directories.
 namespace trireme::report {
@@ -51,6 +52,7 @@ struct RunRecord {
   std::int64_t without_targets = 0;                                   ///< steps, skipped as no target counted
   std::map<std::string, std::map<std::string, double>> bytes, calls;  ///< of a step: by group and operation
   std::vector<RankTimes> ranks;
+  std::optional<Goodput> goodput;
   std::optional<TracedStep> trace;
   std::optional<config::RunConfig> config;
   std::vector<std::string> checkpoints;  ///< names, the oldest first

@@ -19,7 +19,6 @@
 #include <iterator>
 #include <map>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
 #include <sstream>
@@ -49,6 +48,7 @@
 #include "trireme/config/load.hpp"
 #include "trireme/huggingface/complete_model.hpp"
 #include "trireme/model/model.hpp"
+#include "trireme/report/goodput.hpp"
 
 namespace trireme::cli {
 namespace {
@@ -66,28 +66,7 @@ struct SuperviseArguments {
   int restarts_without_progress = 3;
 };
 
-/// The last step that a run has written to its metrics.
-struct Written {
-  std::int64_t step = 0;
-  double unix_seconds = 0;  ///< when it ended
-};
-
-Written written_steps(const std::string& output) {
-  std::ifstream file(output + "/metrics.jsonl", std::ios::binary | std::ios::ate);
-  constexpr std::int64_t tail = 1 << 16;
-  if (!file) return {};
-  file.seekg(std::max<std::int64_t>(0, std::int64_t{file.tellg()} - tail));
-  std::string text(std::istreambuf_iterator<char>(file), {});
-  std::istringstream lines(text.substr(0, text.rfind('\n') + 1));
-  Written found;
-  for (std::string line; std::getline(lines, line);) {
-    const nlohmann::json row = nlohmann::json::parse(line, nullptr, false);
-    if (row.is_object() && row.value("step", nlohmann::json()).is_number_integer() &&
-        row.value("time", nlohmann::json()).is_number())
-      found = {.step = row["step"], .unix_seconds = row["time"]};
-  }
-  return found;
-}
+report::LastStep written_steps(const std::string& output) { return report::last_step(output + "/metrics.jsonl"); }
 
 std::string output_of(const std::string& command) {
   std::string text;
@@ -162,6 +141,7 @@ class Supervisor {
                       ::getpid(), process_start(::getpid()));
     scratch_ = fmt::format("{}/.supervise-{}", config_.run.output, id_);
     used_.assign(all_.nodes.begin(), all_.nodes.begin() + wanted_);
+    goodput_before_ = goodput();
   }
   Supervisor(const Supervisor&) = delete;
   Supervisor& operator=(const Supervisor&) = delete;
@@ -174,9 +154,13 @@ class Supervisor {
     if (const int signal = check_nodes(-1, {}); signal != 0) return stopped(signal);
     if (!select_nodes()) return static_cast<int>(ExitCode::environment);
     for (int life = 0;; ++life) {
+      if (life > 0) record({.kind = report::GoodputEvent::Kind::restart, .time = unix_seconds()});
       const Ended ended = start(life);
-      if (told_ || !is_restartable(ended)) return ended.code;
-      if (const std::optional<int> code = recover(life, ended)) return *code;
+      if (told_ || !is_restartable(ended)) return finished(ended.code);
+      if (const std::optional<int> code = recover(life, ended)) {
+        record({.kind = report::GoodputEvent::Kind::end, .time = unix_seconds()});
+        return finished(*code);
+      }
     }
   }
 
@@ -185,6 +169,29 @@ class Supervisor {
     int code = 0;
     Evidence evidence;
   };
+
+  /// Appends to the run's record of goodput. A failure is a warning.
+  void record(const report::GoodputEvent& event) const try {
+    report::append_goodput_event(config_.run.output, event);
+  } catch (const Error& error) {
+    log::warning(fmt::format("goodput: {}", error.what()));
+  }
+
+  /// Of all attempts of the run; nothing, after a warning, if the record cannot be read.
+  [[nodiscard]] std::optional<report::Goodput> goodput() const try {
+    return report::read_goodput(config_.run.output);
+  } catch (const Error& error) {
+    log::warning(fmt::format("goodput: {}", error.what()));
+    return std::nullopt;
+  }
+
+  /// Logs the goodput of the run, unless all its ranks ended before they trained. Returns `code`.
+  [[nodiscard]] int finished(int code) const {
+    const std::optional<report::Goodput> now = goodput();
+    if (now && (!goodput_before_ || now->total() != goodput_before_->total()))
+      log::info("goodput " + report::to_text(*now));
+    return code;
+  }
 
   static bool is_restartable(const Ended& ended) {
     return is_restartable_code(ended.code) || (ended.code != 0 && !ended.evidence.nodes().empty());
@@ -271,23 +278,27 @@ class Supervisor {
 
   /// Logs the time from the failure to the end of the first step after it. Returns whether there was such a step.
   bool report_start(int life) {
-    const Written now = written_steps(config_.run.output);
-    if (now.unix_seconds <= launched_) return false;  // a row of an earlier life
-    start_seconds_ = std::max(start_seconds_, now.unix_seconds - launched_);
+    const report::LastStep now = written_steps(config_.run.output);
+    if (now.time <= launched_) return false;  // a row of an earlier life
+    start_seconds_ = std::max(start_seconds_, now.time - launched_);
     if (life > 0)
       log::info(fmt::format(
           "restart {}: step {} ended {:.1f} s after the last step before the failure: detection {:.1f} s, check of the "
           "nodes {:.1f} s, start, load and step {:.1f} s",
-          life, now.step, now.unix_seconds - failed_at_, detected_ - failed_at_, launched_ - detected_,
-          now.unix_seconds - launched_));
+          life, now.step, now.time - failed_at_, detected_ - failed_at_, launched_ - detected_, now.time - launched_));
     return true;
   }
 
   /// Prepares the start after `life`; the exit code if there is none.
   std::optional<int> recover(int life, const Ended& ended) {
-    const Written written = written_steps(config_.run.output);
-    failed_at_ = std::max(written.unix_seconds, launched_);
+    const report::LastStep written = written_steps(config_.run.output);
+    failed_at_ = std::max(written.time, launched_);
     detected_ = unix_seconds();
+    record({.kind = report::GoodputEvent::Kind::failure,
+            .time = detected_,
+            .step = written.step,
+            .began = launched_,
+            .step_time = written.time > launched_ ? written.time : 0});
     log::warning(fmt::format("the ranks ended with exit code {} after step {}{}", ended.code, written.step,
                              ended.evidence.line().empty() ? "" : ": " + printable(ended.evidence.line())));
     const std::map<std::string, std::int64_t> kills_before = oom_kills_;
@@ -439,7 +450,8 @@ class Supervisor {
   bool told_ = false;  ///< a signal was forwarded to the ranks
   int told_by_ = 0;
   std::map<std::string, std::int64_t> oom_kills_;
-  std::vector<Child> leaving_;  ///< checks of nodes that did not answer
+  std::vector<Child> leaving_;                     ///< checks of nodes that did not answer
+  std::optional<report::Goodput> goodput_before_;  ///< by earlier jobs
   double start_seconds_ = 0, launched_ = 0, failed_at_ = 0, detected_ = 0;
 };
 

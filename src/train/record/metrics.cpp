@@ -117,6 +117,7 @@ std::string to_json(const StepRow& row, LastWritten& last) {
   out["device"] = row.device;
   out["version"] = fmt::format("{} ({})", build_info().version, build_info().git_hash);
   out["restart_count"] = row.restart_count;
+  out["goodput"] = row.goodput;
   out["skipped"] = row.skipped;
   out["skipped_steps"] = row.skipped_steps;
   out["memory_peak_bytes"] = memory_json(row);
@@ -223,6 +224,8 @@ std::vector<Kept> parts_to_keep(const io::File& file, std::int64_t keep_steps, K
     const std::int64_t first = std::exchange(begin, end);
     const nlohmann::json row = io::parse_or_discard(line);  // a kill may have left half a line
     const bool whole = row.is_object() && row.contains("step") && row["step"].is_number_integer();
+    if (whole && row.contains("time") && row["time"].is_number())
+      lines.before = {.step = row["step"], .time = row["time"]};
     if (!whole || row["step"] > keep_steps) return;
     ++lines.lines;
     if (row.contains("eval_loss") && !row.contains("loss")) lines.evaluated_step = row["step"];

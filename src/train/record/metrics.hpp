@@ -12,6 +12,7 @@
 #include "train/record/log_file.hpp"
 #include "trireme/comm/counters.hpp"
 #include "trireme/device/memory.hpp"
+#include "trireme/report/goodput.hpp"
 
 namespace trireme::train {
 
@@ -49,6 +50,7 @@ struct StepRow {
   std::string gemm;      ///< the libraries of matrix products, which determine the bits
   std::string device{};  ///< GPU or CPU of the first rank
   std::int64_t restart_count = 0;
+  double goodput = 0;  ///< report::Goodput::share of all attempts
   bool skipped = false;
   bool spike = false;              ///< skipped although loss and norm are finite
   std::int64_t skipped_steps = 0;  ///< since the run began
@@ -88,6 +90,7 @@ using LastWritten = std::map<std::string, std::string>;
 struct KeptLines {
   std::int64_t lines = 0;
   std::int64_t evaluated_step = 0;  ///< the last one with an evaluation; 0: none
+  report::LastStep before;          ///< the last row of the file before it was cut
 };
 
 /// Truncates metrics.jsonl to the lines of the first `keep_steps` steps, in place if they are its first lines: works on

@@ -31,10 +31,14 @@ Recorder::Recorder(const config::RunConfig& config, const mpi::Communicator& wor
   if (recorded_) device::record_memory(most_memory_events);
 }
 
-void Recorder::begin(std::int64_t first_step) {
+void Recorder::begin(std::int64_t first_step, double load_began) {
   first_step_ = first_step;
   if (!config_.metrics.trace_steps.empty()) trace_origin_ = mpi::common_moment(world_);
-  if (world_.rank() == 0) rows_.emplace(config_, first_step);
+  if (world_.rank() != 0) return;
+  report::LastStep before;  // of a run that begins again: its rows are removed next
+  if (first_step == 0) before = report::last_step(config_.run.output + "/metrics.jsonl");
+  rows_.emplace(config_, first_step);
+  goodput_.emplace(config_, load_began, first_step, first_step == 0 ? before : rows_->kept().before);
 }
 
 bool Recorder::evaluated(std::int64_t step) const {

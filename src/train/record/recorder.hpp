@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "train/record/goodput_record.hpp"
 #include "train/record/report_files.hpp"
 #include "train/record/row_files.hpp"
 #include "train/record/step_times.hpp"
@@ -30,9 +31,10 @@ class Recorder {
   /// this.
   Recorder(const config::RunConfig& config, const mpi::Communicator& world, WhileFilesAreWritten while_written);
 
-  /// The run begins with step `first_step` (from 0): opens the rows on the first rank. Collective over the world
-  /// where steps are traced. Throws WriteError.
-  void begin(std::int64_t first_step);
+  /// The run begins with step `first_step` (from 0), whose state has been loading since `load_began` (Unix time): opens
+  /// the rows and the record of goodput on the first rank. Collective over the world where steps are traced. Throws
+  /// WriteError.
+  void begin(std::int64_t first_step, double load_began);
   /// Whether an evaluation that was due after step `step` has its row. On the first rank; true if no rows are.
   [[nodiscard]] bool evaluated(std::int64_t step) const;
 
@@ -48,6 +50,8 @@ class Recorder {
   void append(const Row& row) {
     if (rows_) rows_->append(row);
   }
+  /// The record of goodput, on the first rank; elsewhere nullptr.
+  [[nodiscard]] GoodputRecord* goodput() { return goodput_ ? &*goodput_ : nullptr; }
   /// The run ends, possibly between traced steps: writes their traces, every rank's step times, and the files that
   /// could not be written before. Collective over the world.
   void finish(Job& job);
@@ -71,6 +75,7 @@ class Recorder {
   std::int64_t step_ = 0;                     ///< the last that ended, from 0
   timeline::Clock::time_point trace_origin_;  ///< the same moment on all ranks
   std::optional<RowFiles> rows_;              ///< on the first rank
+  std::optional<GoodputRecord> goodput_;      ///< on the first rank
   ReportFiles reports_;
   std::vector<timeline::Span> spans_;
   bool unwritten_trace_ = false;

@@ -92,7 +92,8 @@ void check_files_are_no_input(const config::RunConfig& config) {
   std::vector<std::string> inputs;
   for (const std::vector<config::TokenSource>& sources : {config.data.train, config.data.validation})
     for (const config::TokenSource& source : sources) inputs.push_back(source.path);
-  for (const char* name : {"metrics.jsonl", "report.html", "step_times.json", "run.toml", "run.effective.toml"})
+  for (const char* name :
+       {"metrics.jsonl", "report.html", "step_times.json", "goodput.jsonl", "run.toml", "run.effective.toml"})
     io::check_output_is_no_input("train", config.run.output + "/" + name, inputs);
 }
 

@@ -116,6 +116,26 @@ attempt() { row 5; killed n2; }
 begin --spares 1 --restarts-without-progress 2
 ends 137 3 'no restart: 3 attempts ended without a step beyond step 5'
 
+# Goodput of the run, which the ranks record, with what only the supervisor sees.
+attempt() {
+  local now step=$((5 * ($1 - 1)))
+  now=$(date +%s.%N)
+  mkdir -p out
+  printf '{"event":"start","time":%s,"step":%s,"began":%s,"life":%s}\n{"event":"load","time":%s,"step":%s}\n' \
+    "$now" $((step + ($1 > 1))) "$now" $(($1 - 1)) "$now" "$step" >>out/goodput.jsonl
+  sleep 0.2
+  row $((step + 6))
+  (($1 == 3)) || killed n2
+}
+begin --spares 1
+ends 0 3 'goodput ' ' in 3 attempts: ' ', 2 repeated steps '
+[[ $(grep -o '"event":"[a-z]*"' out/goodput.jsonl | cut -d'"' -f4 | tr '\n' ' ') == \
+  'start load failure restart start load failure restart start load ' ]] || fail "events: $(cat out/goodput.jsonl)"
+attempt() { exit 2; }
+begin --spares 1
+ends 2 1
+! grep -q goodput err.txt || fail "goodput of a run that did not train"
+
 # Out of memory once: a second attempt on the same node.
 attempt() { row 5; killed n2 "Out Of Memory"; }
 begin --spares 1
@@ -229,6 +249,23 @@ python3 - <<'PYTHON' || fail "other losses than those of an undisturbed run"
 import json
 def read(run): return [(r["step"], r["loss"], r["grad_norm"]) for r in map(json.loads, open(run + "/metrics.jsonl"))]
 assert read("usual") == read("killed") and len(read("usual")) == 40
+PYTHON
+# Every step after the restored one is repeated, and the parts are the time from the first rank's start to the last event.
+python3 - killed/goodput.jsonl <<'PYTHON' || fail "goodput"
+import json, re, sys
+events = [json.loads(line) for line in open(sys.argv[1])]
+line = re.search(r"goodput ([0-9.]+)% of ([0-9.]+) s in 2 attempts: (.*)", open("err.txt").read())
+failed = next(e for e in events if e["event"] == "failure")
+loaded = [e["step"] for e in events if e["event"] == "load"]
+assert loaded[0] == 0 and loaded[1] % 5 == 0 and 0 <= failed["step"] - loaded[1] < 10, events
+parts = dict(re.findall(r"([a-z ]+|\d+ repeated steps?) ([0-9.]+) s", line.group(3).replace(", ", ",")))
+assert f"{failed['step'] - loaded[1]} repeated step" in line.group(3) or failed["step"] == loaded[1], line.group(3)
+for part in "detection of failures", "start", "load":
+    assert part in parts, (part, parts)
+wall = events[-1]["time"] - events[0]["began"]
+assert abs(wall - float(line.group(2))) < 0.1, (wall, line.group(2))
+lost = sum(map(float, parts.values()))
+assert abs(float(line.group(1)) / 100 - (1 - lost / wall)) < 0.05, (parts, line.group(0))
 PYTHON
 for run in usual killed; do "$TRIREME" export $run/checkpoints/step-00000040 -o weights-$run --dtype fp32 >/dev/null; done
 cmp weights-usual/model.safetensors weights-killed/model.safetensors || fail "other weights"

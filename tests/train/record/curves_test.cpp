@@ -36,6 +36,7 @@ StepRow sample_row() {
               .mfu = 0.4,
               .gemm = "onednn",
               .restart_count = 2,
+              .goodput = 0.875,
               .skipped_steps = 1};
   std::int64_t bytes = 1000;
   for (device::SpaceUse& space : row.memory.spaces) {
@@ -79,6 +80,7 @@ std::string tag_of(const std::string& key) {
       {"/tokens", "progress/tokens"},
       {"/target_tokens", "progress/target_tokens"},
       {"/skipped_steps", "progress/skipped_steps"},
+      {"/goodput", "progress/goodput"},
       {"/restart_count", "progress/restart_count"},
   };
   const auto found = tags.find(key);

@@ -53,6 +53,7 @@ TEST(StepRowAsJson, HasEveryKeyOfTheContract) {
                           "device",
                           "version",
                           "restart_count",
+                          "goodput",
                           "memory_peak_bytes",
                           "comm_bytes",
                           "comm_calls",
