@@ -177,7 +177,7 @@ class Supervisor {
     log::warning(fmt::format("goodput: {}", error.what()));
   }
 
-  /// Of all attempts of the run; nothing, after a warning, if the record cannot be read.
+  /// Goodput of all attempts of the run; nothing, after a warning, if the record cannot be read.
   [[nodiscard]] std::optional<report::Goodput> goodput() const try {
     return report::read_goodput(config_.run.output);
   } catch (const Error& error) {

@@ -26,7 +26,7 @@ class GoodputRecord {
   /// The attempt ends in order.
   void end();
 
-  /// Of all attempts, until now.
+  /// Goodput of all attempts, until now.
   [[nodiscard]] report::Goodput now() const;
 
  private:
