@@ -11,6 +11,7 @@
 #include <memory>
 #include <mutex>
 #include <numeric>
+#include <optional>
 #include <sstream>
 
 #include "base/io/try_again.hpp"
@@ -19,6 +20,7 @@
 #include "trireme/base/io/atomic_file.hpp"
 #include "trireme/base/io/concurrently.hpp"
 #include "trireme/base/io/input_file.hpp"
+#include "trireme/base/sha256.hpp"
 
 namespace trireme::data {
 namespace {
@@ -128,13 +130,14 @@ class PartWriter {
     }
   }
 
-  void finish(const std::string& name, const std::string& hash) {
+  /// hashes: of the files, a line for each.
+  void finish(const std::string& name, const std::string& hashes) {
     const Footer footer{.records_bytes = bytes_,
                         .records_xxh3 = hash_.value(),
                         .name_bytes = static_cast<std::uint32_t>(name.size()),
-                        .hash_bytes = static_cast<std::uint32_t>(hash.size())};
+                        .hash_bytes = static_cast<std::uint32_t>(hashes.size())};
     file_.write(name);
-    file_.write(hash);
+    file_.write(hashes);
     file_.write(bytes_of(std::span(&footer, 1)));
     file_.write(part_magic);
     file_.close();
@@ -168,11 +171,11 @@ class PartReader {
     if (found != part_magic || footer_.records_bytes + texts + footer_bytes != static_cast<std::uint64_t>(file_.size()))
       damaged();
     name_ = text_at(footer_.records_bytes, footer_.name_bytes);
-    file_hash_ = text_at(footer_.records_bytes + footer_.name_bytes, footer_.hash_bytes);
+    file_hashes_ = text_at(footer_.records_bytes + footer_.name_bytes, footer_.hash_bytes);
   }
 
   [[nodiscard]] const std::string& name() const { return name_; }
-  [[nodiscard]] const std::string& file_hash() const { return file_hash_; }
+  [[nodiscard]] const std::string& file_hashes() const { return file_hashes_; }
 
   void read(bool narrow, const std::function<void(const Encoded&)>& take) {
     Encoded one(1);
@@ -234,7 +237,7 @@ class PartReader {
   std::vector<std::byte> buffer_;
   std::span<std::byte> ready_;
   Footer footer_;
-  std::string name_, file_hash_;
+  std::string name_, file_hashes_;
   std::uint64_t read_ = 0;  ///< bytes of records read from the file
   std::uint64_t at_ = 0;    ///< bytes of records handed out
   Xxh3 hash_;
@@ -281,14 +284,34 @@ std::int64_t bytes_of_unit(std::int64_t all_bytes) {
   return std::clamp(all_bytes / units, least, most);
 }
 
+namespace {
+
+std::int64_t work_of_file(const TextFile& file) {
+  constexpr std::int64_t text_of_compressed = 4;
+  return file.bytes * (file.compressed ? text_of_compressed : 1);
+}
+
+}  // namespace
+
 std::vector<TextUnit> units_of(const std::vector<TextFile>& files, bool by_lines, std::int64_t unit_bytes) {
+  constexpr std::size_t most_files = 1024;
   std::vector<TextUnit> units;
+  std::optional<std::int64_t> group;  // work of the last unit, if it has whole files
   for (std::size_t i = 0; i < files.size(); ++i) {
     const TextFile& file = files[i];
     if (!by_lines || file.compressed || file.bytes <= unit_bytes) {
-      units.push_back({.file = i, .kind = TextUnit::Kind::whole, .begin = 0, .end = file.bytes});
+      const std::int64_t work = work_of_file(file);
+      if (group && *group + work <= unit_bytes && units.back().files < most_files) {
+        ++units.back().files;
+        units.back().end += file.bytes;
+        *group += work;
+      } else {
+        units.push_back({.file = i, .kind = TextUnit::Kind::whole, .begin = 0, .end = file.bytes});
+        group = work;
+      }
       continue;
     }
+    group.reset();
     for (std::int64_t begin = 0; begin < file.bytes; begin += unit_bytes)
       units.push_back(
           {.file = i, .kind = TextUnit::Kind::lines, .begin = begin, .end = std::min(begin + unit_bytes, file.bytes)});
@@ -297,15 +320,17 @@ std::vector<TextUnit> units_of(const std::vector<TextFile>& files, bool by_lines
   return units;
 }
 
-std::int64_t work_of(const TextUnit& unit, const TextFile& file) {
-  constexpr std::int64_t text_of_compressed = 4, cheaper_hash = 200;
-  const std::int64_t bytes = unit.end - unit.begin;
-  if (unit.kind == TextUnit::Kind::hash) return bytes / cheaper_hash;
-  return bytes * (file.compressed ? text_of_compressed : 1);
+std::int64_t work_of(const TextUnit& unit, const std::vector<TextFile>& files) {
+  constexpr std::int64_t cheaper_hash = 200;
+  if (unit.kind == TextUnit::Kind::hash) return (unit.end - unit.begin) / cheaper_hash;
+  if (unit.kind == TextUnit::Kind::lines) return unit.end - unit.begin;
+  std::int64_t work = 0;
+  for (std::size_t i = 0; i < unit.files; ++i) work += work_of_file(files[unit.file + i]);
+  return work;
 }
 
 std::vector<int> assign(const std::vector<TextUnit>& units, const std::vector<TextFile>& files, int ranks) {
-  const auto work = [&](std::size_t i) { return work_of(units[i], files[units[i].file]); };
+  const auto work = [&](std::size_t i) { return work_of(units[i], files); };
   std::vector<std::size_t> order(units.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::ranges::stable_sort(order, std::ranges::greater{}, work);
@@ -322,9 +347,14 @@ std::vector<int> assign(const std::vector<TextUnit>& units, const std::vector<Te
 std::string TokenParts::path_of(std::size_t number) const { return fmt::format("{}/part-{:07}", directory_, number); }
 
 std::string TokenParts::name_of(const TextUnit& unit) const {
-  const TextFile& file = files_[unit.file];
-  return fmt::format("{} {} {} {} {} {} {}", identity_, static_cast<int>(unit.kind), unit.begin, unit.end, file.bytes,
-                     file.changed, file.path);
+  const std::string range = fmt::format("{} {} {} {}", identity_, static_cast<int>(unit.kind), unit.begin, unit.end);
+  const auto described = [&](const TextFile& file) {
+    return fmt::format(" {} {} {}", file.bytes, file.changed, file.path);
+  };
+  if (unit.files == 1) return range + described(files_[unit.file]);
+  Sha256 hash;
+  for (std::size_t i = 0; i < unit.files; ++i) hash.add(described(files_[unit.file + i]) + '\0');
+  return fmt::format("{} {} files {}", range, unit.files, hash.hex());
 }
 
 bool TokenParts::is_complete(std::size_t number, const TextUnit& unit) const {
@@ -337,14 +367,28 @@ bool TokenParts::is_complete(std::size_t number, const TextUnit& unit) const {
   }
 }
 
+std::string TokenParts::write_files(const TextUnit& unit, const TextReader& reader,
+                                    const std::function<void(std::int64_t)>& advanced) const {
+  std::string hashes;
+  std::int64_t before = 0;
+  for (std::size_t i = unit.file; i < unit.file + unit.files; ++i) {
+    text::Stream stream(files_[i].path);
+    reader.read(stream, [&](std::int64_t bytes) { advanced(before + bytes); });
+    require_unchanged(files_[i]);
+    hashes += stream.xxh3() + '\n';
+    before += files_[i].bytes;
+  }
+  return hashes;
+}
+
 void TokenParts::write(std::size_t number, const TextUnit& unit, const tokenizer::Tokenizer& tokenizer,
                        const TokenizeOptions& options, const std::function<void(std::int64_t)>& advanced) const {
   const TextFile& file = files_[unit.file];
   fault::point("data.tokenize");
   PartWriter part(path_of(number), narrow_);
-  std::string hash;
+  std::string hashes;
   if (unit.kind == TextUnit::Kind::hash) {
-    hash = hash_of_file(file.path, advanced);
+    hashes = hash_of_file(file.path, advanced) + '\n';
   } else {
     std::int64_t bad = 0;
     text::Ordered<Encoded> work(options.threads, [&](const Encoded& parts) {
@@ -354,9 +398,7 @@ void TokenParts::write(std::size_t number, const TextUnit& unit, const tokenizer
     });
     const TextReader reader(tokenizer, options, work);
     if (unit.kind == TextUnit::Kind::whole) {
-      text::Stream stream(file.path);
-      reader.read(stream, advanced);
-      hash = stream.xxh3();
+      hashes = write_files(unit, reader, advanced);
     } else {
       text::Stream stream(file.path, text::LineRange{.begin = unit.begin, .end = unit.end});
       const auto lines = std::make_shared<LinesBefore>(file.path, unit.begin);
@@ -365,16 +407,19 @@ void TokenParts::write(std::size_t number, const TextUnit& unit, const tokenizer
     work.finish();
   }
   require_unchanged(file);
-  part.finish(name_of(unit), hash);
+  part.finish(name_of(unit), hashes);
 }
 
-std::string TokenParts::read(std::size_t number, const TextUnit& unit,
-                             const std::function<void(const Encoded&)>& take) const {
+std::vector<std::string> TokenParts::read(std::size_t number, const TextUnit& unit,
+                                          const std::function<void(const Encoded&)>& take) const {
   PartReader part(path_of(number));
   if (part.name() != name_of(unit))
     throw DataError(fmt::format("{} is of other text; do not change {} while it is made", path_of(number), directory_));
   part.read(narrow_, take);
-  return part.file_hash();
+  std::vector<std::string> hashes;
+  std::istringstream lines(part.file_hashes());
+  for (std::string line; std::getline(lines, line);) hashes.push_back(line);
+  return hashes;
 }
 
 std::string hash_of_file(const std::string& path, const std::function<void(std::int64_t)>& advanced) {

@@ -33,26 +33,27 @@ struct TextFile {
 /// The work on a file that one rank does.
 struct TextUnit {
   enum class Kind : std::uint8_t {
-    whole,  ///< tokenizes and hashes a whole file
+    whole,  ///< tokenizes and hashes whole files
     lines,  ///< tokenizes the lines that begin in [begin, end)
     hash    ///< hashes a file whose lines are in several units
   };
   std::size_t file = 0;
   Kind kind = Kind::whole;
   std::int64_t begin = 0;
-  std::int64_t end = 0;
+  std::int64_t end = 0;   ///< of whole files: the sum of their bytes
+  std::size_t files = 1;  ///< whole files from `file` on
 };
 
 /// Bytes of a unit of lines, by the bytes of all files: at most about 512 units, of 512 KiB to 64 MiB.
 [[nodiscard]] std::int64_t bytes_of_unit(std::int64_t all_bytes);
 
-/// The units of `files`, in order. Uncompressed files of JSON lines (by_lines) are divided; others are units of their
-/// own. Does not depend on ranks.
+/// The units of `files`, in order. Larger uncompressed files of JSON lines (by_lines) are divided; others stay whole,
+/// as many in a unit as have `unit_bytes` of work together, at most 1,024. Does not depend on ranks.
 [[nodiscard]] std::vector<TextUnit> units_of(const std::vector<TextFile>& files, bool by_lines,
                                              std::int64_t unit_bytes);
 
 /// Work of a unit in bytes of text; a byte of a compressed file counts as four.
-[[nodiscard]] std::int64_t work_of(const TextUnit& unit, const TextFile& file);
+[[nodiscard]] std::int64_t work_of(const TextUnit& unit, const std::vector<TextFile>& files);
 
 /// The rank of each of `units`: in descending order of work, each goes to the rank with the least work so far.
 [[nodiscard]] std::vector<int> assign(const std::vector<TextUnit>& units, const std::vector<TextFile>& files,
@@ -68,17 +69,21 @@ class TokenParts {
 
   /// Whether the part of unit number `number` is complete, of the file as it is.
   [[nodiscard]] bool is_complete(std::size_t number, const TextUnit& unit) const;
-  /// Tokenizes a unit into its part. advanced: called with the bytes of the file read so far; may throw. Throws
+  /// Tokenizes a unit into its part. advanced: called with the bytes of its files read so far; may throw. Throws
   /// DataError as Documents and TextReader, and if the file has changed since it was looked at; WriteError.
   void write(std::size_t number, const TextUnit& unit, const tokenizer::Tokenizer& tokenizer,
              const TokenizeOptions& options, const std::function<void(std::int64_t)>& advanced) const;
-  /// Hands the encoded documents of a part to `take`, in order. Returns the hash of the file, "" for some of its lines.
+  /// Hands the encoded documents of a part to `take`, in order. Returns the hashes of its files, none for lines of one.
   /// Throws DataError if the part is damaged.
-  std::string read(std::size_t number, const TextUnit& unit, const std::function<void(const Encoded&)>& take) const;
+  std::vector<std::string> read(std::size_t number, const TextUnit& unit,
+                                const std::function<void(const Encoded&)>& take) const;
 
  private:
   [[nodiscard]] std::string path_of(std::size_t number) const;
   [[nodiscard]] std::string name_of(const TextUnit& unit) const;
+  /// Tokenizes whole files one after the other; returns their hashes, a line for each.
+  [[nodiscard]] std::string write_files(const TextUnit& unit, const TextReader& reader,
+                                        const std::function<void(std::int64_t)>& advanced) const;
 
   std::string directory_;
   std::string identity_;

@@ -235,8 +235,10 @@ TokenizedTogether join_parts(const Work& work, const TokenParts& parts, const to
   for (const TextFile& file : work.files)
     result.inputs.push_back({.bytes = file.bytes, .changed = file.changed, .xxh3 = {}});
   for (std::size_t i = 0; i < work.units.size(); ++i) {
-    const std::string hash = parts.read(i, work.units[i], [&](const Encoded& encoded) { documents.add(encoded); });
-    if (!hash.empty()) result.inputs[work.units[i].file].xxh3 = hash;
+    const TextUnit& unit = work.units[i];
+    const auto hashes = parts.read(i, unit, [&](const Encoded& encoded) { documents.add(encoded); });
+    invariant(hashes.size() == (unit.kind == TextUnit::Kind::lines ? 0 : unit.files), "a file of a part has its hash");
+    for (std::size_t file = 0; file < hashes.size(); ++file) result.inputs[unit.file + file].xxh3 = hashes[file];
   }
   Sidecar origin = origin_of(tokenizer, options);
   for (std::size_t i = 0; i < work.files.size(); ++i)
@@ -284,7 +286,7 @@ TokenizedTogether tokenize_together(const mpi::Communicator& world, const tokeni
         result = join_parts(work, parts, tokenizer, output, options);
         result.work_bytes.resize(static_cast<std::size_t>(world.size()));
         for (std::size_t i = 0; i < missing.size(); ++i)
-          result.work_bytes[static_cast<std::size_t>(rank_of[i])] += work_of(missing[i], work.files[missing[i].file]);
+          result.work_bytes[static_cast<std::size_t>(rank_of[i])] += work_of(missing[i], work.files);
         return std::string();
       },
       together.files);

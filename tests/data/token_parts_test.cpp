@@ -68,6 +68,25 @@ TEST(TextUnits, DivideUncompressedLinesAndLeaveOtherFilesWhole) {
   EXPECT_EQ(units_of(files, false, 524'288).size(), 3U);
 }
 
+TEST(TextUnits, HaveManySmallFilesInOrder) {
+  // Units of 100 bytes of work: 40 + 50, 4 x 13 + 40, a divided file, 30 + 0 + 60, 20.
+  const std::vector<TextFile> files = files_of_sizes({40, 50, 13, 40, 200, 30, 0, 60, 20});
+  std::vector<std::pair<std::size_t, std::size_t>> groups;
+  for (const TextUnit& unit : units_of(files, true, 100))
+    if (unit.kind == TextUnit::Kind::whole) groups.emplace_back(unit.file, unit.files);
+  EXPECT_EQ(groups, (std::vector<std::pair<std::size_t, std::size_t>>{{0, 2}, {2, 2}, {5, 3}, {8, 1}}));
+  std::vector<std::int64_t> work;
+  for (const TextUnit& unit : units_of(files, false, 100)) work.push_back(work_of(unit, files));
+  EXPECT_EQ(work, (std::vector<std::int64_t>{90, 92, 200, 90, 20}));
+  std::size_t counted = 0;
+  for (const TextUnit& unit : units_of(files_of_sizes(std::vector<std::int64_t>(5000, 2)), true, 1 << 20)) {
+    EXPECT_LE(unit.files, 1024U);
+    EXPECT_EQ(unit.file, counted);
+    counted += unit.files;
+  }
+  EXPECT_EQ(counted, 5000U);
+}
+
 TEST(TextUnits, RanksGetEqualBytes) {
   // A corpus of 4 GB in uncompressed files of several sizes.
   const std::vector<TextFile> files =
@@ -77,7 +96,7 @@ TEST(TextUnits, RanksGetEqualBytes) {
     const std::vector<int> rank = assign(units, files, ranks);
     std::vector<double> load(static_cast<std::size_t>(ranks));
     for (std::size_t i = 0; i < units.size(); ++i)
-      load[static_cast<std::size_t>(rank[i])] += static_cast<double>(work_of(units[i], files[units[i].file]));
+      load[static_cast<std::size_t>(rank[i])] += static_cast<double>(work_of(units[i], files));
     const double share = std::accumulate(load.begin(), load.end(), 0.0) / ranks;
     for (const double bytes : load) EXPECT_NEAR(bytes, share, 0.05 * share) << ranks << " ranks";
   }
@@ -104,7 +123,7 @@ TEST(TokenParts, GiveBackWhatWasEncodedAndNoticeDamageAndOtherFiles) {
   EXPECT_FALSE(TokenParts(dir.path(), "other options", files, 257).is_complete(0, unit));
   std::vector<text::EncodedPart> read;
   const auto take = [&](const Encoded& encoded) { read.insert(read.end(), encoded.begin(), encoded.end()); };
-  EXPECT_EQ(parts.read(0, unit, take), hash_of_file(dir / "a.jsonl", [](std::int64_t) {}));
+  EXPECT_EQ(parts.read(0, unit, take), std::vector{hash_of_file(dir / "a.jsonl", [](std::int64_t) {})});
   ASSERT_EQ(read.size(), 4U);
   EXPECT_EQ(read[0].ids, (std::vector<std::int32_t>{'a', 'b', 256}));
   EXPECT_TRUE(read[1].empty);
@@ -116,6 +135,35 @@ TEST(TokenParts, GiveBackWhatWasEncodedAndNoticeDamageAndOtherFiles) {
   test::expect_parts(test::error_of(ExitCode::data, [&] { (void)parts.read(0, unit, take); }), {"is damaged"});
   files.front().changed += 1;
   EXPECT_FALSE(parts.is_complete(0, unit)) << "the file was changed";
+}
+
+TEST(TokenParts, HoldTheDocumentsAndHashesOfSeveralFiles) {
+  const TemporaryDirectory dir;
+  std::vector<std::string> paths;
+  for (const char* text : {"{\"text\": \"ab\"}\n", "", "{\"text\": \"c\"}"}) {
+    paths.push_back(dir / fmt::format("{}.jsonl", paths.size()));
+    test::write_file(paths.back(), text);
+  }
+  const auto tokenizer = tokenizer::make_tokenizer("bytes");
+  const TokenizeOptions options{.spec = "bytes", .field = "text"};
+  std::vector<TextFile> files = look_at_files(paths, true);
+  const std::vector<TextUnit> units = units_of(files, true, 1000);
+  ASSERT_EQ(units.size(), 1U);
+  const TokenParts parts(dir.path(), "identity", files, 257);
+  std::vector<std::int64_t> advances;
+  parts.write(0, units[0], *tokenizer, options, [&](std::int64_t bytes) { advances.push_back(bytes); });
+  EXPECT_TRUE(std::ranges::is_sorted(advances));
+  EXPECT_EQ(advances.back(), units[0].end);
+  std::vector<std::int32_t> ids, expected{'a', 'b', 256, 'c', 256};
+  const std::vector<std::string> hashes = parts.read(0, units[0], [&](const Encoded& encoded) {
+    for (const text::EncodedPart& part : encoded) ids.insert(ids.end(), part.ids.begin(), part.ids.end());
+  });
+  EXPECT_EQ(ids, expected);
+  ASSERT_EQ(hashes.size(), 3U);
+  for (std::size_t i = 0; i < hashes.size(); ++i)
+    EXPECT_EQ(hashes[i], hash_of_file(paths[i], [](std::int64_t) {})) << i;
+  files[1].changed += 1;
+  EXPECT_FALSE(parts.is_complete(0, units[0])) << "a file was changed";
 }
 
 }  // namespace
