@@ -123,7 +123,8 @@ void print_sources(const config::RunConfig& config, bool duplicates) {
     row.push_back(epochs);
     table.add(std::move(row));
   };
-  const auto train = data::open_datasets(data.train, data.weighted, data.format, data.seq_len, config.model.vocab_size);
+  const data::Datasets opened = data::open_split(data, data::Split::train, config.model.vocab_size);
+  const std::vector<data::Dataset>& train = *opened;
   const std::vector<double> epochs = epochs_of(config, train);
   double samples = 0;
   for (std::size_t i = 0; i < train.size(); ++i) samples += epochs[i] * static_cast<double>(train[i].samples());
@@ -145,6 +146,25 @@ void print_sources(const config::RunConfig& config, bool duplicates) {
       for (const data::TokenFile& file : dataset.files()) add(file, of_set, "validation", set.empty() ? "-" : set);
   }
   fmt::print("{}{} steps take {:.0f} sequences of {} tokens\n", table.str(), config.train.steps, samples, data.seq_len);
+}
+
+/// Prints what data.packing = "best_fit" and "concatenate" do to the sources whose document ends are known.
+void print_packing(const config::RunConfig& config) {
+  const config::Data& data = config.data;
+  TextTable table({"packing", "documents", "best_fit: rows", "padding", "cut", "concatenate: rows", "cut"});
+  const auto percent = [](double share) { return fmt::format("{:.2f}%", 100 * share); };
+  bool known = false;
+  for (const std::vector<config::TokenSource>* sources : {&data.train, &data.validation})
+    for (const config::TokenSource& source : *sources) {
+      const data::TokenFile file(source.path, data.format, config.model.vocab_size);
+      if (!file.has_document_ends()) continue;
+      known = true;
+      const data::PackingCounts counts = data::plan_packing(file, data.seq_len).counts;
+      table.add({file.path(), fmt::format("{}", counts.documents), fmt::format("{}", counts.rows),
+                 percent(counts.padding_share()), percent(counts.cut_share()),
+                 fmt::format("{}", (file.tokens() - 1) / data.seq_len), percent(counts.concatenated_cut_share())});
+    }
+  if (known) fmt::print("\n{}", table.str());
 }
 
 /// A token of a sample and whether it counts as a target.
@@ -182,14 +202,16 @@ void print_samples(const config::RunConfig& config, const DataArguments& argumen
     const data::StepBatch batch = reader.next();
     const data::MicrobatchTokens& row = batch.microbatches.front();
     std::vector<Shown> tokens;
-    for (std::size_t at = 0; at < row.inputs.size(); ++at) {
+    const std::size_t held = row.inputs.size() - static_cast<std::size_t>(row.padding);
+    for (std::size_t at = 0; at < held; ++at) {
       const bool counts = at == 0 || row.targets[at - 1] != data::ignored_target;
       const bool begins =
           !row.document_begins.empty() && at > 0 && row.document_begins[at] == static_cast<std::int32_t>(at);
       tokens.push_back({.token = row.inputs[at], .counts = counts, .begins_document = begins});
     }
-    fmt::print("\nsample {}: {} of {} targets count\n{}\n", arguments.first + i, row.counted, row.targets.size(),
-               printable_lines(text_of(tokens, tokenizer.get())));
+    const std::string padding = row.padding > 0 ? fmt::format(", {} tokens of padding", row.padding) : "";
+    fmt::print("\nsample {}: {} of {} targets count{}\n{}\n", arguments.first + i, row.counted, row.targets.size(),
+               padding, printable_lines(text_of(tokens, tokenizer.get())));
   }
 }
 
@@ -234,6 +256,7 @@ int show_data(const mpi::Communicator& world, supervise::Watchdog& watchdog, con
       [&] {
         const config::RunConfig complete = checkpoint::complete_model(config);
         print_sources(complete, arguments.duplicates);
+        print_packing(complete);
         if (arguments.verify) verify(complete);
         print_samples(complete, arguments);
         return std::string();
@@ -261,7 +284,9 @@ void add_data(CLI::App& app, Action& chosen) {
   command->add_flag("--verify", arguments->verify, "Compare the token files with the hashes of their sidecars");
   command->footer(
       "A row for each token file: documents, tokens, tokens that count in the loss, bytes of text for each token, its "
-      "share of the run's samples and how often the run sees it. Text is tokenized first, as by `trireme train`; under "
+      "share of the run's samples and how often the run sees it. A second table has the rows of data.seq_len tokens, "
+      "padding "
+      "and cut documents of both values of data.packing. Text is tokenized first, as by `trireme train`; under "
       "mpirun by all ranks. Samples are in the order of the run; text that does not count in the loss is within white "
       "square brackets (U+27E6, U+27E7).\n\n"
       "Examples:\n"

@@ -24,6 +24,7 @@
 #include "cli/start/numbers.hpp"
 #include "cli/start/with_mpi.hpp"
 #include "train/file_agreement.hpp"
+#include "train/open_tokens.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/base/log.hpp"
 #include "trireme/base/seconds.hpp"
@@ -31,6 +32,7 @@
 #include "trireme/base/units.hpp"
 #include "trireme/checkpoint/load/first_parameters.hpp"
 #include "trireme/config/load.hpp"
+#include "trireme/config/names.hpp"
 #include "trireme/data/dataset.hpp"
 #include "trireme/data/document_checks.hpp"
 #include "trireme/data/tokenizer_check.hpp"
@@ -55,6 +57,7 @@ struct EvaluateArguments {
   std::string ignore_targets;  ///< ids with commas between, or "none"; empty: as the run
   std::string document_mask;   ///< "true" or "false"; empty: as the run
   std::optional<std::int64_t> document_end;
+  std::string packing;  ///< a value of data.packing; empty: as the run
 };
 
 /// Prints to standard error how far an evaluation is: twice a second on a terminal, every ten seconds elsewhere.
@@ -104,8 +107,9 @@ std::optional<config::Data> data_of_run(const checkpoint::Weights& weights, cons
   } catch (const ConfigError& error) {
     if (warns)
       log::warning(fmt::format(
-          "{}: its run file is of another version ({}), so data.ignore_targets, data.document_mask and "
-          "data.document_end are not taken from it; give --ignore-targets, --document-mask and --document-end",
+          "{}: its run file is of another version ({}), so data.ignore_targets, data.document_mask, "
+          "data.document_end and data.packing are not taken from it; give --ignore-targets, --document-mask, "
+          "--document-end and --packing",
           model, error.what()));
     return std::nullopt;
   }
@@ -135,9 +139,22 @@ void choose_targets(config::Data& data, const EvaluateArguments& arguments, cons
     data.ignore_targets = run->ignore_targets;
     data.document_mask = run->document_mask;
     data.document_end = run->document_end;
+    data.packing = run->packing;
     data.check_tokenizer = run->check_tokenizer || !arguments.model.tokenizer.empty();
   }
   if (!arguments.ignore_targets.empty()) data.ignore_targets = ids_of(arguments.ignore_targets);
+  if (!arguments.packing.empty()) {
+    const bool packs = arguments.packing == config::to_text(config::Packing::best_fit);
+    // A mask that came with the packing of the run goes with it.
+    if (!packs && data.packing == config::Packing::best_fit) data.document_mask = false;
+    data.packing = packs ? config::Packing::best_fit : config::Packing::concatenate;
+  }
+  if (data.packing == config::Packing::best_fit) {
+    if (arguments.document_mask == "false")
+      throw ConfigError(
+          "--document-mask false: packed documents do not see each other; leave it out, or give --packing concatenate");
+    data.document_mask = true;
+  }
   if (!arguments.document_mask.empty()) data.document_mask = arguments.document_mask == "true";
   if (arguments.document_end) data.document_end = arguments.document_end;
   if (data.document_mask && !data.document_end && tokenizer != nullptr) data.document_end = tokenizer->document_end();
@@ -168,6 +185,12 @@ void check_tokens(const std::string& path, const config::Data& data, std::int64_
         "tokenize the text with the model's, or give the file's with --tokenizer if the model was trained with it");
     if (warns) data::warn_of_other_ids(datasets, spec, *tokenizer);
   }
+  if (data.packing == config::Packing::best_fit && !datasets.front().files().front().has_document_ends())
+    throw ConfigError(fmt::format(
+        "data.packing = \"best_fit\" of the model's run: where the documents of {} end is not known, since it "
+        "has neither a sidecar ({}) nor a Megatron index; tokenize again with trireme tokenize, or give "
+        "--packing concatenate",
+        path, data::sidecar_path(path)));
   if (!data.document_mask) return;
   if (!data.document_end && !datasets.front().files().front().has_document_ends())
     throw ConfigError(
@@ -224,6 +247,7 @@ std::string settings_of(const config::Data& data) {
   std::string text;
   if (!data.ignore_targets.empty()) text += fmt::format(" ignore_targets={}", fmt::join(data.ignore_targets, ","));
   if (data.document_mask) text += " document_mask=true";
+  if (data.packing != config::Packing::concatenate) text += fmt::format(" packing={}", config::to_text(data.packing));
   if (data.document_mask && data.document_end) text += fmt::format(" document_end={}", *data.document_end);
   return text;
 }
@@ -236,7 +260,8 @@ std::string line_of(train::Job& job, const mpi::Communicator& world, const std::
   data.validation = {config::TokenSource{.path = path}};
   data::BatchShape shape = job.batch_shape();
   if (limit > 0) shape.end = limit;
-  data::BatchReader reader(data, data::Split::validation, job.config().model.vocab_size, 0, shape);
+  data::BatchReader reader(train::open_tokens(world, data, data::Split::validation, job.config().model.vocab_size),
+                           data, data::Split::validation, 0, shape);
   const std::int64_t sequences = std::min(reader.samples(), shape.end);
   train::Job::Evaluation result;
   {
@@ -263,7 +288,8 @@ std::string line_of(train::Job& job, const mpi::Communicator& world, const std::
   });
   std::string line = fmt::format("data={} loss={:.6f} perplexity={:.6g}", path, result.loss, std::exp(result.loss));
   const data::TokenFile file(path, data.format, job.config().model.vocab_size);
-  if (!file.masked() && data.ignore_targets.empty()) {  // else parts of the text count
+  const bool packed = data.packing == config::Packing::best_fit;   // the first token of a document is no target
+  if (!file.masked() && !packed && data.ignore_targets.empty()) {  // else parts of the text count
     const std::int64_t end = std::min(file.tokens(), sequences * data.seq_len + 1);
     const bool of_text = file.sidecar() && end == file.tokens();
     const std::int64_t bytes = of_text                ? file.sidecar()->text_bytes
@@ -360,9 +386,15 @@ void add_evaluate(CLI::App& app, Action& chosen) {
       ->add_option("--document-end", a->document_end,
                    "The token id that ends a document; default: as the run of a checkpoint")
       ->check(whole_number(0, 0x7fffffff));
+  command
+      ->add_option("--packing", a->packing,
+                   "How documents fill sequences (data.packing); default: as the run of a "
+                   "checkpoint, else concatenate")
+      ->check(CLI::IsMember({"concatenate", "best_fit"}));
   command->footer(
       "In fp32, over every target of a file once, as train.eval_every counts them: of a checkpoint with\n"
-      "data.ignore_targets, data.document_mask and data.document_end of its run; an export does not have them.\n"
+      "data.ignore_targets, data.document_mask, data.document_end and data.packing of its run; an export does not have "
+      "them.\n"
       "The .mask file of a token file is followed. A file whose sidecar has another tokenizer is refused.\n"
       "Bits per byte are printed where all of the text counts: of the bytes of text in the sidecar (bytes_of=text), "
       "else of the decoded tokens, which a tokenizer that normalizes text makes fewer or more.\n"

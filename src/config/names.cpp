@@ -20,6 +20,7 @@ constexpr Name<TokenFormat> token_format_names[] = {{TokenFormat::automatic, "au
                                                     {TokenFormat::uint32, "uint32"},
                                                     {TokenFormat::megatron, "megatron"},
                                                     {TokenFormat::llmc, "llmc"}};
+constexpr Name<Packing> packing_names[] = {{Packing::concatenate, "concatenate"}, {Packing::best_fit, "best_fit"}};
 constexpr Name<SyncPolicy> sync_policy_names[] = {{SyncPolicy::immediate, "immediate"},
                                                   {SyncPolicy::deferred, "deferred"},
                                                   {SyncPolicy::immediate_all, "immediate_all"},
@@ -55,6 +56,7 @@ std::span<const Name<Export>> names_of(Export /*any*/) { return export_names; }
 std::span<const Name<Init>> names_of(Init /*any*/) { return init_names; }
 std::span<const Name<RopeType>> names_of(RopeType /*any*/) { return rope_type_names; }
 std::span<const Name<TokenFormat>> names_of(TokenFormat /*any*/) { return token_format_names; }
+std::span<const Name<Packing>> names_of(Packing /*any*/) { return packing_names; }
 std::span<const Name<SyncPolicy>> names_of(SyncPolicy /*any*/) { return sync_policy_names; }
 std::span<const Name<DType>> names_of(DType /*any*/) { return dtype_names; }
 std::span<const Name<Fp8>> names_of(Fp8 /*any*/) { return fp8_names; }

@@ -184,6 +184,10 @@ std::vector<Option> data_options() {
   s.flag("document_mask", &Data::document_mask,
          "mask attention across documents, whose ends are read from the sidecar or the Megatron index of a token file, "
          "else known by data.document_end; position ids are not reset");
+  s.choice("packing", &Data::packing,
+           "concatenate: documents end to end, cut where a sequence ends; best_fit: documents of at most seq_len + 1 "
+           "tokens are not cut, the rest of a sequence is padding; sets document_mask, and needs a sidecar or a "
+           "Megatron index");
   s.path("tokenizer", &Data::tokenizer, "tokenizer of the token files: bytes, spm:PATH or hf:PATH; stored in exports")
       .default_is("none");
   s.flag("check_tokenizer", &Data::check_tokenizer,

@@ -129,6 +129,7 @@ RunConfig Reader::finish() {
   const RunConfig written = config_;
   complete(config_);
   check_lengths(written);
+  check_written_mask(written);
   apply_rules();
   check_written_end_step();
   raise();
@@ -181,6 +182,17 @@ void Reader::check_written_end_step() {
            fmt::format("the decay never begins: warmup_steps {} + wsd_decay_steps {} go beyond end_step {}; set fewer, "
                        "or remove {} for the first steps of a longer run",
                        lr.warmup_steps, lr.wsd_decay_steps, *lr.end_step, key));
+}
+
+/// Packed documents do not see each other. An effective run file has both keys.
+void Reader::check_written_mask(const RunConfig& written) {
+  const char* const key = "data.document_mask";
+  const auto found = given_.find(key);
+  if (found == given_.end() || refused_.contains(key) || written.data.document_mask) return;
+  if (!config_.data.document_mask || (effective_ && found->second.place.line > 0)) return;
+  refuse(found->second.place, key,
+         "false contradicts data.packing = \"best_fit\", whose documents do not see each other; remove it, or set "
+         "data.packing = \"concatenate\"");
 }
 
 /// Refuses steps that differ from those of a length in tokens. An effective run file has both: there an override may

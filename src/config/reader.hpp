@@ -47,6 +47,7 @@ class Reader {
   void apply_rules();
   void check_lengths(const RunConfig& written);
   void check_written_end_step();
+  void check_written_mask(const RunConfig& written);
   void refuse(const Place& place, const std::string& key, const std::string& message);
   [[nodiscard]] bool is_given(const std::string& key) const { return given_.contains(key); }
   [[nodiscard]] Place place_of(const std::string& key) const;

@@ -201,7 +201,9 @@ Broken graphs_repeat_what_was_recorded(const RunConfig& config) {
   unless(config.mesh.tensor == 1, "mesh.tensor = 1 (tensor parallelism has collectives within layers)");
   unless(!config.memory.activation_offload, "memory.activation_offload = false (activations change their address)");
   unless(config.data.ignore_targets.empty(), "data.ignore_targets = [] (the loss scale varies per step)");
-  unless(!config.data.document_mask, "data.document_mask = false (documents differ per step)");
+  const bool packs = config.data.packing == Packing::best_fit;
+  unless(!packs, "data.packing = \"concatenate\" (documents and padding differ per step)");
+  unless(packs || !config.data.document_mask, "data.document_mask = false (documents differ per step)");
   if (others.empty()) return std::nullopt;
   return fmt::format(
       "cuda_graphs replays a captured step and does not support these settings; set cuda_graphs = false, or {}",
@@ -237,7 +239,7 @@ std::vector<Rule> general_rules() {
        nccl_settings_need_nccl},
       {{"comm.backend", "device.type", "memory.offload"}, nccl_finds_its_tensors_on_gpus},
       {{"device.cuda_graphs", "device.type", "mesh.tensor", "memory.activation_offload", "data.ignore_targets",
-        "data.document_mask"},
+        "data.document_mask", "data.packing"},
        graphs_repeat_what_was_recorded},
   };
 }
@@ -328,6 +330,7 @@ void complete(RunConfig& config) {
     model.head_dim = model.hidden_size / model.heads;
   if (config.run.output.empty()) config.run.output = "runs/" + config.run.name;
   if (config.checkpoint.directory.empty()) config.checkpoint.directory = config.run.output + "/checkpoints";
+  if (config.data.packing == Packing::best_fit) config.data.document_mask = true;
   if (!config.data.seed) config.data.seed = config.run.seed;
   if (!config.mesh.sequence_parallel) config.mesh.sequence_parallel = config.mesh.tensor > 1;
   if (!config.lr.end_step && config.train.steps > 0) config.lr.end_step = config.train.steps;

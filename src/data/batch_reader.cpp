@@ -36,11 +36,14 @@ const std::vector<config::TokenSource>& sources_of(const config::Data& data, Spl
   return split == Split::train ? data.train : data.validation;
 }
 
-Datasets open_split(const config::Data& data, Split split, std::int64_t vocab_size,
-                    std::span<const TokenPlace> places) {
+Datasets open_split(const config::Data& data, Split split, std::int64_t vocab_size, std::span<const TokenPlace> places,
+                    std::span<const PackingPlan> plans) {
+  std::vector<PackingPlan> planned;
+  if (data.packing == config::Packing::best_fit && plans.empty())
+    plans = planned = plan_packing(sources_of(data, split), data.format, data.seq_len, vocab_size, places);
   auto datasets = std::make_shared<const std::vector<Dataset>>(
       open_datasets(sources_of(data, split), split == Split::train && data.weighted, data.format, data.seq_len,
-                    vocab_size, places, split == Split::validation ? FileTail::padded : FileTail::dropped));
+                    vocab_size, places, split == Split::validation ? FileTail::padded : FileTail::dropped, plans));
   require_document_ends(data, *datasets);
   return datasets;
 }
@@ -61,6 +64,7 @@ BatchReader::BatchReader(Datasets files, const config::Data& data, Split split, 
       sample_(static_cast<std::size_t>(data.seq_len + 1)),
       masked_(std::ranges::any_of(*datasets_, &Dataset::masked)),
       padded_(std::ranges::any_of(*datasets_, &Dataset::padded)),
+      packed_(std::ranges::any_of(*datasets_, [](const Dataset& dataset) { return dataset.packing().has_value(); })),
       mask_(static_cast<std::size_t>(data.seq_len), 1),
       prefetch_(static_cast<std::size_t>(data.prefetch_batches)),
       end_(split == Split::validation ? std::min(shape.end, samples()) : shape.end) {
@@ -84,6 +88,7 @@ void BatchReader::read_row(MicrobatchTokens& microbatch) {
   const Dataset& dataset = (*datasets_)[static_cast<std::size_t>(place.source)];
   dataset.read(place.sample, sample_);
   if (masked_ || padded_) dataset.read_mask(place.sample, mask_);
+  microbatch.padding += seq_len_ - dataset.inputs_of_documents(place.sample);
   if (document_mask_) {
     auto& begins = microbatch.document_begins;
     begins.resize(begins.size() + static_cast<std::size_t>(seq_len_));
@@ -102,7 +107,8 @@ void BatchReader::read_row(MicrobatchTokens& microbatch) {
 BatchReader::Ready BatchReader::read_step() {
   fault::point("data.read");
   const auto start = std::chrono::steady_clock::now();
-  StepBatch batch{.first_sample = sampler_.state().position, .microbatches = {}, .masked = masked_};
+  StepBatch batch{
+      .first_sample = sampler_.state().position, .microbatches = {}, .masked = masked_ || packed_, .packed = packed_};
   for (std::int64_t a = 0; a < shape_.accumulation; ++a) {
     MicrobatchTokens& microbatch = batch.microbatches.emplace_back();
     microbatch.inputs.reserve(static_cast<std::size_t>(shape_.micro * seq_len_));
@@ -112,6 +118,7 @@ BatchReader::Ready BatchReader::read_step() {
     for (std::int64_t row = 0; row < shape_.micro; ++row) read_row(microbatch);
     sampler_.skip((shape_.dp_size - 1 - shape_.dp_rank) * shape_.micro);
     batch.counted += microbatch.counted;
+    batch.padding += microbatch.padding;
   }
   batch.read_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return {.batch = std::move(batch), .after = sampler_.state()};

@@ -61,16 +61,27 @@ void warn_of_file(const TokenFile& file, std::int64_t end) {
 
 }  // namespace
 
+void require_known_documents(const TokenFile& file) {
+  if (file.has_document_ends()) return;
+  throw ConfigError(fmt::format(
+      "data.packing = \"best_fit\" is set, but where the documents of {} end is not known: it has neither a sidecar "
+      "({}) nor a Megatron index; tokenize again with trireme tokenize, or set data.packing = \"concatenate\"",
+      file.path(), sidecar_path(file.path())));
+}
+
 void require_document_ends(const config::Data& data, std::span<const Dataset> datasets) {
-  if (!data.document_mask || data.document_end) return;
+  const bool packs = data.packing == config::Packing::best_fit;
+  if (!data.document_mask || (data.document_end && !packs)) return;
   for (const Dataset& dataset : datasets)
-    for (const TokenFile& file : dataset.files())
-      if (!file.has_document_ends())
-        throw ConfigError(fmt::format(
-            "data.document_mask is set, but where the documents of {} end is not known: it has neither a sidecar ({}) "
-            "nor a Megatron index; set data.document_end to the token id that ends a document (256 for tokenizer "
-            "\"bytes\"; the EOS id of other tokenizers), or tokenize again with trireme tokenize",
-            file.path(), sidecar_path(file.path())));
+    for (const TokenFile& file : dataset.files()) {
+      if (packs) require_known_documents(file);
+      if (file.has_document_ends()) continue;
+      throw ConfigError(fmt::format(
+          "data.document_mask is set, but where the documents of {} end is not known: it has neither a sidecar ({}) "
+          "nor a Megatron index; set data.document_end to the token id that ends a document (256 for tokenizer "
+          "\"bytes\"; the EOS id of other tokenizers), or tokenize again with trireme tokenize",
+          file.path(), sidecar_path(file.path())));
+    }
 }
 
 void warn_of_document_ends(std::span<const Dataset> datasets, std::optional<std::int64_t> document_end) {

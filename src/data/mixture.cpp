@@ -55,7 +55,11 @@ config::Data with_mixture_weights(const config::RunConfig& config) {
     file.path = config::without_mix_options(file.path);
     sources.push_back({.weight = file.weight, .samples = 0, .epochs = mix.epochs});
   }
-  const std::vector<Dataset> datasets = open_datasets(files, true, data.format, data.seq_len, config.model.vocab_size);
+  std::vector<PackingPlan> plans;
+  if (data.packing == config::Packing::best_fit)
+    plans = plan_packing(files, data.format, data.seq_len, config.model.vocab_size);
+  const std::vector<Dataset> datasets =
+      open_datasets(files, true, data.format, data.seq_len, config.model.vocab_size, {}, FileTail::dropped, plans);
   for (std::size_t i = 0; i < sources.size(); ++i) {
     const double temperature = config::mix_options_of(data.train[i].path).temperature;
     if (temperature > 0) sources[i].weight *= std::pow(static_cast<double>(datasets[i].tokens()), 1 / temperature);

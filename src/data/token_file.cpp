@@ -216,6 +216,24 @@ void TokenFile::read_document_begins(std::int64_t first, std::span<std::int32_t>
   ends_->begins(first, out);
 }
 
+std::int32_t TokenFile::padding() const {
+  const std::int64_t end = sidecar_ ? sidecar_->document_end.value_or(0) : 0;
+  return end < vocab_size_ ? static_cast<std::int32_t>(end) : 0;
+}
+
+std::int64_t TokenFile::documents() const {
+  invariant(ends_ != nullptr, "documents are counted where their ends are known");
+  return ends_->documents();
+}
+
+void TokenFile::read_document_ends(std::int64_t document, std::span<std::int64_t> out) const {
+  invariant(document >= 0 && document + std::ssize(out) <= documents(), "ends are read of documents of the file");
+  ends_->read(document, out);
+  if (!out.empty() && out.back() > tokens_)
+    throw DataError(fmt::format("{}: document {} ends at token {} of {}; tokenize again", file_.name(),
+                                document + std::ssize(out) - 1, out.back(), tokens_));
+}
+
 void TokenFile::open_mask() {
   mask_.emplace(mask_path(file_.path()), "mask of targets");
   if (mask_->size() != tokens_)

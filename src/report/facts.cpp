@@ -260,6 +260,13 @@ Facts facts(const RunRecord& run) {
   list.emplace_back("tokens/s, median", text_of(median(series(run, "tokens_per_second")), Unit::count));
   if (const Points& mfu = series(run, "mfu"); !mfu.empty())
     list.emplace_back("MFU, median", text_of(median(mfu), Unit::share));
+  if (const Points& padding = series(run, "packing/padding"); !padding.empty()) {
+    list.emplace_back("padding, best-fit packing", text_of(padding.back().y, Unit::share));
+    for (const auto& [name, key] :
+         {std::pair{"documents cut", "packing/cut"}, {"documents cut if concatenated", "packing/cut_concatenated"}})
+      if (const Points& cut = series(run, key); !cut.empty())
+        list.emplace_back(name, text_of(cut.back().y, Unit::share));
+  }
   list.emplace_back("waiting for communication", text_of(share_of_steps(run, "exposed_comm_seconds"), Unit::share));
   list.emplace_back("waiting for data", text_of(share_of_steps(run, "data_seconds"), Unit::share));
   for (const auto& [name, key] : {std::pair{"device memory, peak of rank 0", "memory_peak_bytes/device/total"},

@@ -42,9 +42,15 @@ data::Datasets open_tokens(const mpi::Communicator& world, const config::Data& d
     return encode(found);
   };
   const std::vector<data::TokenPlace> places = decode(mpi::on_first_rank(world, "find the token files", find_all));
+  std::vector<data::PackingPlan> plans;
+  if (data.packing == config::Packing::best_fit)
+    plans = data::decode_plans(mpi::on_first_rank(world, "plan the packing of the token files", [&] {
+      return data::encode(
+          data::plan_packing(data::sources_of(data, split), data.format, data.seq_len, vocab_size, places));
+    }));
   data::Datasets datasets;
   mpi::collective_try(world, "open the token files",
-                      [&] { datasets = data::open_split(data, split, vocab_size, places); });
+                      [&] { datasets = data::open_split(data, split, vocab_size, places, plans); });
   return datasets;
 }
 

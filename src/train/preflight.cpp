@@ -178,7 +178,11 @@ void check_data(const config::RunConfig& given) {
     ids = tokenizer->vocab_size();
     if (data.check_tokenizer) compare_with_model(config, *tokenizer);
   }
-  const auto train = data::open_datasets(data.train, data.weighted, data.format, data.seq_len, config.model.vocab_size);
+  // The files are looked at, not their samples: packed ones may be shorter than a sequence.
+  const data::FileTail tail =
+      data.packing == config::Packing::best_fit ? data::FileTail::padded : data::FileTail::dropped;
+  const auto train =
+      data::open_datasets(data.train, data.weighted, data.format, data.seq_len, config.model.vocab_size, {}, tail);
   if (config.device.cuda_graphs && std::ranges::any_of(train, &data::Dataset::masked))
     throw ConfigError(
         "device.cuda_graphs replays a captured step, but data.train has a mask of targets (made by `tokenize "

@@ -30,20 +30,20 @@ Reporter::Reporter(Job& job, const Environment& environment, const OpWatch& ops,
       budget_(config_.memory.budget),
       gemm_(kernels::gemm_choice()) {}
 
-void Reporter::begin(const checkpoint::State& state, double load_began) {
+void Reporter::begin(const checkpoint::State& state, const data::Datasets& train, double load_began) {
   gemm_ = kernels::gemm_choice();  // loading took that of the run before
   first_step_ = state.step;
   begin_ = std::chrono::steady_clock::now();
   recorder_.begin(first_step_, load_began);
   log::debug("setup complete, parameters loaded");
   if (!first_rank()) return;
-  const config::Data& data = config_.data;
   samples_ = 0;
-  for (const data::Dataset& dataset :
-       data::open_datasets(data.train, data.weighted, data.format, data.seq_len, config_.model.vocab_size))
+  for (const data::Dataset& dataset : *train) {
     samples_ += dataset.samples();
+    if (const auto counts = dataset.packing()) packing_ = packing_.value_or(data::PackingCounts{}) += *counts;
+  }
   device_name_ = environment_.device.gpu ? environment_.device.gpu->name : cpu_model();
-  output_.write(banner(job_, environment_, gemm_, samples_) + "\n");
+  output_.write(banner(job_, environment_, gemm_, samples_, packing_) + "\n");
   if (first_step_ >= config_.train.steps) output_.write(nothing_to_do(first_step_, config_.train.steps));
 }
 
@@ -60,7 +60,7 @@ void Reporter::add(const TrainedStep& step) {
 
 void Reporter::report(const TrainedStep& step, const checkpoint::State& state, double step_seconds) {
   if (!first_rank()) return;
-  const double tokens = static_cast<double>(config_.batch.global * config_.data.seq_len);
+  const double tokens = job_.step_tokens();
   const executor::StepResult& result = step.result;
   const bool counts = !result.skipped && job_.step_targets() > 0;
   totals_.add_step(step_seconds, tokens, counts ? std::optional(result.loss) : std::nullopt);
@@ -80,6 +80,8 @@ void Reporter::report(const TrainedStep& step, const checkpoint::State& state, d
               .epoch = static_cast<double>(state.samples) / static_cast<double>(samples_),
               .tokens = state.tokens,
               .target_tokens = static_cast<std::int64_t>(job_.step_targets()),
+              .padding_tokens = config_.batch.global * config_.data.seq_len - static_cast<std::int64_t>(tokens),
+              .packing = packing_,
               .step_seconds = step_seconds,
               .data_seconds = step.data_seconds,
               .exposed_comm_seconds = result.exposed_seconds,

@@ -3,6 +3,8 @@
 
 #include <chrono>
 #include <cstdint>
+#include <optional>
+#include <string>
 
 #include "train/console/output.hpp"
 #include "train/console/progress.hpp"
@@ -12,6 +14,7 @@
 #include "train/setup/environment.hpp"
 #include "train/setup/op_watch.hpp"
 #include "trireme/checkpoint/manifest.hpp"
+#include "trireme/data/batch_reader.hpp"
 #include "trireme/executor/executor.hpp"
 #include "trireme/kernels/gemm.hpp"
 
@@ -34,9 +37,9 @@ class Reporter {
   /// All outlive this.
   Reporter(Job& job, const Environment& environment, const OpWatch& ops, Recorder& recorder, Output& output);
 
-  /// The run begins at `state`, which has been loading since `load_began` (Unix time): prints the banner. Throws
-  /// WriteError.
-  void begin(const checkpoint::State& state, double load_began);
+  /// The run begins at `state`, which has been loading since `load_began` (Unix time): prints the banner. train: the
+  /// training files. Throws WriteError.
+  void begin(const checkpoint::State& state, const data::Datasets& train, double load_began);
   /// Takes in every step. Collective over the world every some steps.
   void add(const TrainedStep& step);
   /// Takes in the time of every step; writes and shows a row if one is due. state: after the step.
@@ -67,7 +70,8 @@ class Reporter {
   RunTotals totals_;
   std::chrono::steady_clock::time_point begin_;
   std::int64_t first_step_ = 0;
-  std::int64_t samples_ = 1;  ///< of all training files
+  std::int64_t samples_ = 1;                    ///< of all training files
+  std::optional<data::PackingCounts> packing_;  ///< of all training files, if they are packed
 };
 
 }  // namespace trireme::train

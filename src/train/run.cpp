@@ -65,15 +65,14 @@ class TrainingLoop {
         validation_(job, supervision, stopping),
         skipped_steps_(config_.train.max_skipped_steps, rank_) {}
 
-  /// Trains from `state` to the last step.
-  ExitCode run(checkpoint::State state) {
+  /// Trains from `state` to the last step on the files `train`.
+  ExitCode run(checkpoint::State state, data::Datasets train) {
     state_ = std::move(state);
     first_step_ = state_.step;
     if (config_.train.eval_every > 0) validation_.open();
     if (lacks_an_evaluation() && !evaluate(first_step_ - 1)) return stopped();
-    data::BatchReader reader(
-        open_tokens(supervision_.world(), config_.data, data::Split::train, config_.model.vocab_size), config_.data,
-        data::Split::train, config_.run.seed, job_.batch_shape(), {.position = state_.samples, .taken = state_.taken});
+    data::BatchReader reader(std::move(train), config_.data, data::Split::train, config_.run.seed, job_.batch_shape(),
+                             {.position = state_.samples, .taken = state_.taken});
     for (std::int64_t step = first_step_; step < config_.train.steps; ++step) {
       saver_.print_news();
       stops_ = stopping_.asked();
@@ -315,12 +314,13 @@ ExitCode run_training(const config::RunConfig& given, const mpi::Communicator& w
     }
     if (!first_rank) keep_messages(fmt::format("{}/messages-rank{}.log", config.run.output, world.rank()), true);
     ops.begin(state.step);
-    reporter.begin(state, load_began);
+    data::Datasets train = open_tokens(supervision.world(), config.data, data::Split::train, config.model.vocab_size);
+    reporter.begin(state, train, load_began);
     if (can_save_in_step(job)) {
       emergency.emplace(supervision.world(), [&saver](const checkpoint::State& before) { saver.save_in_step(before); });
       stopping.tell(*emergency);
     }
-    return loop.run(state);
+    return loop.run(state, std::move(train));
   } catch (const mpi::CollectiveError&) {
     throw;  // on all ranks alike, before the first step
   } catch (...) {

@@ -15,6 +15,7 @@
 #include "trireme/base/hash.hpp"
 #include "trireme/base/log.hpp"
 #include "trireme/base/seconds.hpp"
+#include "trireme/config/names.hpp"
 #include "trireme/config/validation_sets.hpp"
 #include "trireme/mpi/collective_try.hpp"
 
@@ -40,6 +41,7 @@ std::string Validation::identify(const std::string& name) const {
       fmt::format("seq_len {} sequences {} ignore_targets {} document_mask {} document_end {}", data.seq_len,
                   config_.train.eval_steps > 0 ? config_.train.eval_steps * config_.batch.global : 0,
                   fmt::join(data.ignore_targets, ","), data.document_mask, data.document_end.value_or(-1));
+  if (data.packing != config::Packing::concatenate) text += fmt::format(" packing {}", config::to_text(data.packing));
   for (const Set& set : sets_) {
     if (!name.empty() && set.name != name) continue;
     for (const data::Dataset& dataset : *set.files)

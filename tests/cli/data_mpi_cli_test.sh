@@ -22,7 +22,7 @@ grep -qE '^/.*/\.trireme-tokens/[0-9a-f]+/tokens.bin +404 +[0-9]+ +[0-9]+ +0\.99
 mix='[{path="web.jsonl",weight=1,epochs=0.2},{path="few.jsonl",weight=3,epochs=4},{path="tokens.bin",weight=1}]'
 job 2 data run.toml --set data.train="$mix" --set train.steps=50 --duplicates --verify
 expect_done
-awk '$1 ~ /tokens.bin$/ { print $2, $6, $8 }' out.txt >rows.txt
+awk '$1 == "packing" { exit } $1 ~ /tokens.bin$/ { print $2, $6, $8 }' out.txt >rows.txt
 [[ $(wc -l <rows.txt) == 3 ]] || fail 'three sources have no three rows'
 read -r documents duplicates epochs <<<"$(sed -n 1p rows.txt)"
 [[ $documents == 400 && $duplicates == 0 ]] || fail "web: $documents documents, $duplicates duplicates"

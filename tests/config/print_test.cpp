@@ -73,6 +73,7 @@ RunConfig everything_set() {
             .ignore_targets = {0, 256},
             .document_end = 256,
             .document_mask = true,
+            .packing = Packing::best_fit,
             .tokenizer = "spm:m.model",
             .check_tokenizer = false,
             .skip_to = 12,

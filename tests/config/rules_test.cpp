@@ -46,6 +46,10 @@ TEST(Rules, TokenIdsAreInTheVocabulary) {
               HasSubstr("token id 320 is beyond model.vocab_size 320"));
   EXPECT_THAT(mistakes_with({"data.document_end=320"}), HasSubstr("ids go from 0 to 319"));
   EXPECT_EQ(mistakes_with({"data.document_mask=true"}), "") << "a sidecar or an index may have the documents";
+  EXPECT_TRUE(with({"data.packing=best_fit"}).data.document_mask);
+  EXPECT_EQ(mistakes_with({"data.packing=best_fit", "data.document_mask=true"}), "");
+  EXPECT_THAT(mistakes_with({"data.packing=best_fit", "data.document_mask=false"}),
+              HasSubstr("false contradicts data.packing = \"best_fit\""));
   EXPECT_EQ(with({"data.document_end=319"}).data.document_end, 319);
   EXPECT_THAT(mistakes_with({"data.format=uint16", "model.vocab_size=65537"}), HasSubstr("uint32"));
   EXPECT_EQ(mistakes_with({"data.format=uint16", "model.vocab_size=65536"}), "");
@@ -156,6 +160,8 @@ TEST(Rules, GraphsAreRefusedWhereStepsDiffer) {
                              "data.document_mask=true", "data.document_end=3"}),
               testing::AllOf(HasSubstr("memory.activation_offload = false"), HasSubstr("and data.ignore_targets = []"),
                              HasSubstr("and data.document_mask = false"), Not(HasSubstr("or mesh.tensor = 1"))));
+  EXPECT_THAT(mistakes_with({graphs, "data.packing=best_fit"}),
+              testing::AllOf(HasSubstr("or data.packing = \"concatenate\""), Not(HasSubstr("document_mask"))));
 }
 
 TEST(Rules, MicroDividesGlobal) {

@@ -60,10 +60,11 @@ std::string responses(std::size_t tokens) {
   return mask;
 }
 
-/// Documents of 1 to 30 tokens, of which some are masked.
-void write_documents(const std::string& output, const std::vector<std::uint16_t>& tokens, std::int64_t vocab_size) {
-  data::TokenWriter writer(output, vocab_size, true);
-  const std::string mask = responses(tokens.size());
+/// Documents of 1 to 30 tokens. masked: some of which do not count.
+void write_documents(const std::string& output, const std::vector<std::uint16_t>& tokens, std::int64_t vocab_size,
+                     bool masked = true) {
+  data::TokenWriter writer(output, vocab_size, masked);
+  const std::string mask = masked ? responses(tokens.size()) : std::string(tokens.size(), '\1');
   for (std::size_t at = 0, document = 0; at < tokens.size(); ++document) {
     const std::size_t length = std::min<std::size_t>(1 + philox4x32(11, document)[0] % 30, tokens.size() - at);
     writer.append(std::vector<std::int32_t>(&tokens[at], &tokens[at] + length),
@@ -88,7 +89,9 @@ TokenFiles::TokenFiles(const mpi::Communicator& world, std::int64_t vocab_size)
     write_documents(directory_.path() + "/pair.idx", first, vocab_size);
     for (const char* const beside : {"/pair.bin.meta", "/pair.bin.ends"})
       std::filesystem::remove(directory_.path() + beside);
-    write(directory_.path() + "/b.bin", noisy_tokens(2, 5003, vocab_size));
+    const auto second = noisy_tokens(2, 5003, vocab_size);
+    write(directory_.path() + "/b.bin", second);
+    write_documents(directory_.path() + "/unmasked.bin", second, vocab_size, false);
   }
   MPI_Barrier(world.handle());
 }
@@ -134,6 +137,11 @@ std::vector<config::TokenSource> TokenFiles::sources_with_constants(
 std::vector<config::TokenSource> TokenFiles::sources_with_documents(bool in_sidecar) const {
   return {{.path = directory_.path() + (in_sidecar ? "/documents.bin" : "/pair.bin")},
           {.path = directory_.path() + "/b.bin"}};
+}
+
+std::vector<config::TokenSource> TokenFiles::sources_to_pack(bool in_sidecar) const {
+  return {{.path = directory_.path() + (in_sidecar ? "/documents.bin" : "/pair.bin")},
+          {.path = directory_.path() + "/unmasked.bin"}};
 }
 
 config::RunConfig odd_run(const TokenFiles& files, int steps) {

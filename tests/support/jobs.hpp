@@ -40,6 +40,9 @@ class TokenFiles {
   /// Two files; the first has a mask of targets and, in `.ends` or in a Megatron index only, the ends of its documents,
   /// which no token marks.
   [[nodiscard]] std::vector<config::TokenSource> sources_with_documents(bool in_sidecar) const;
+  /// Two files of documents of 1 to 30 tokens, whose ends are in `.ends` or, of the first, in a Megatron index only;
+  /// the first has a mask of targets.
+  [[nodiscard]] std::vector<config::TokenSource> sources_to_pack(bool in_sidecar) const;
   static constexpr std::int64_t silent_token = 5;
 
  private:

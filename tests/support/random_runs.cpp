@@ -275,6 +275,12 @@ void draw_tokens(Draw& draw, config::Data& data, const TokenFiles& files) {
   }
   data.train = files.sources_with_documents(draw.coin());
   data.document_mask = draw.between(0, 3) > 0;
+  if (draw.coin()) {
+    data.train = files.sources_to_pack(draw.coin());
+    data.packing = config::Packing::best_fit;
+    data.document_mask = true;
+    return;
+  }
   // A token of the vocabulary, which ends the documents of the other file alone.
   if (data.document_mask && !data.document_end) data.document_end = draw.between(0, 100);
 }
@@ -286,6 +292,8 @@ void draw_validation(Draw& draw, config::RunConfig& config, const TokenFiles& fi
     case 2: config.data.validation = files.sources_with_documents(false); break;
     default: break;
   }
+  if (config.data.packing == config::Packing::best_fit)  // of validation too, whose document ends have to be known
+    config.data.validation = files.sources_to_pack(draw.coin());
   const bool named = draw.coin();
   if (named) config.data.validation.front().set = "first", config.data.validation.back().set = "second";
   if (config.train.eval_every == 0) return;

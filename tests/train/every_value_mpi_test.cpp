@@ -90,7 +90,7 @@ class EveryValue : public testing::Test {
  protected:
   [[nodiscard]] std::string base(const std::string& more) const {
     return "[model]\nvocab_size = 257\nhidden_size = 32\nintermediate_size = 64\nlayers = 4\nheads = 4\n" + more +
-           "[data]\ntrain = \"" + files_.sources().front().path +
+           "[data]\ntrain = \"" + files_.sources_to_pack(true).back().path +
            "\"\nseq_len = 8\ndocument_end = 7\n[batch]\nglobal = 16\nmicro = 1\n[train]\nsteps = "
            "2\n[precision]\ncompute = \"fp32\"\n"
            "[memory]\nbudget = \"1GiB\"\n[device]\ntype = \"cpu\"\nthreads = 1\n[checkpoint]\nat_end = false\n"

@@ -21,7 +21,18 @@ using test::Curve;
 constexpr int steps = 20;
 
 /// Trained models: changes to `odd_run`. Every rank count and policy trains on the same batches of 48 rows.
-enum class Problem { odd, tied, ignored_targets, everything_else, gpt2, gpt2_untied, documents, z_loss, responses };
+enum class Problem {
+  odd,
+  tied,
+  ignored_targets,
+  everything_else,
+  gpt2,
+  gpt2_untied,
+  documents,
+  z_loss,
+  responses,
+  packed
+};
 
 config::RunConfig problem_run(Problem problem, const test::TokenFiles& files) {
   const bool gpt2 = problem == Problem::gpt2 || problem == Problem::gpt2_untied;
@@ -36,6 +47,13 @@ config::RunConfig problem_run(Problem problem, const test::TokenFiles& files) {
     case Problem::documents:
       config.data.document_end = 7;
       config.data.document_mask = true;
+      break;
+    case Problem::packed:
+      config.data.train = files.sources_to_pack(true);
+      config.data.packing = config::Packing::best_fit;
+      config.data.document_mask = true;
+      config.data.shuffle = true;
+      config.optimizer.eps = 1e-6;  // as of responses
       break;
     case Problem::responses:
       config.data.train = files.sources_with_mask();
@@ -138,6 +156,12 @@ std::vector<Case> cases() {
       {.name = "ImmediateResponses", .problem = Problem::responses},
       {.name = "DeferredResponsesReplicated",
        .problem = Problem::responses,
+       .sync = {.policy = deferred},
+       .replicate = 2,
+       .transport = mpi},
+      {.name = "ImmediatePacked", .problem = Problem::packed},
+      {.name = "DeferredPackedReplicated",
+       .problem = Problem::packed,
        .sync = {.policy = deferred},
        .replicate = 2,
        .transport = mpi},

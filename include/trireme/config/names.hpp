@@ -20,6 +20,7 @@ std::span<const Name<Export>> names_of(Export);
 std::span<const Name<Init>> names_of(Init);
 std::span<const Name<RopeType>> names_of(RopeType);
 std::span<const Name<TokenFormat>> names_of(TokenFormat);
+std::span<const Name<Packing>> names_of(Packing);
 std::span<const Name<SyncPolicy>> names_of(SyncPolicy);
 std::span<const Name<DType>> names_of(DType);
 std::span<const Name<Fp8>> names_of(Fp8);

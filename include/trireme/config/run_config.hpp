@@ -17,6 +17,8 @@ namespace trireme::config {
 enum class Export { never, end, every_checkpoint };
 enum class Init { normal, depth_scaled };
 enum class TokenFormat { automatic, uint16, uint32, megatron, llmc };
+/// How documents fill sequences: end to end in the order of the files, or by best-fit decreasing.
+enum class Packing { concatenate, best_fit };
 enum class SyncPolicy { immediate, deferred, immediate_all, automatic };
 enum class Reduce { fp32, bf16, bf16_wire };
 /// Storage of fp32 masters: as fp32, or split into bf16 and the remainder.
@@ -126,7 +128,8 @@ struct Data {
   std::optional<std::uint64_t> seed;  ///< run.seed when absent
   std::vector<std::int64_t> ignore_targets;
   std::optional<std::int64_t> document_end;
-  bool document_mask = false;
+  bool document_mask = false;  ///< also set by Packing::best_fit
+  Packing packing = Packing::concatenate;
   std::string tokenizer;
   bool check_tokenizer = true;
   std::optional<std::int64_t> skip_to;

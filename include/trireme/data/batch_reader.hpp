@@ -29,6 +29,7 @@ struct MicrobatchTokens {
   std::vector<std::int32_t> inputs;   ///< [micro, seq_len]
   std::vector<std::int32_t> targets;  ///< [micro, seq_len]; ignored_target if they do not count
   std::int64_t counted = 0;           ///< targets that count
+  std::int64_t padding = 0;           ///< inputs of packed rows that belong to no document
   /// [micro, seq_len] with data.document_mask, else empty: where each input's document begins, counted from its row's
   /// first token (Dataset::read_document_begins)
   std::vector<std::int32_t> document_begins = {};
@@ -39,7 +40,9 @@ struct StepBatch {
   std::int64_t first_sample = 0;               ///< of the run: the cursor at the start of the step
   std::vector<MicrobatchTokens> microbatches;  ///< [accumulation]
   std::int64_t counted = 0;                    ///< targets of this dp rank that count, over all microbatches
-  bool masked = false;      ///< files mark the targets that count: how many differs from step to step
+  std::int64_t padding = 0;                    ///< the same of MicrobatchTokens::padding
+  bool masked = false;  ///< files mark the targets that count, or are packed: how many differs from step to step
+  bool packed = false;
   double read_seconds = 0;  ///< spent reading it, by the reader thread
 };
 
@@ -66,10 +69,11 @@ using Datasets = std::shared_ptr<const std::vector<Dataset>>;
 /// The sources of a list.
 [[nodiscard]] const std::vector<config::TokenSource>& sources_of(const config::Data& data, Split split);
 
-/// places: of the list's sources, if they have been found already. Throws DataError as TokenFile and Dataset do,
-/// ConfigError as require_document_ends.
+/// places: of the list's sources, if they have been found already. plans: of the sources, if they are packed and have
+/// been planned already. Throws DataError as TokenFile and Dataset do, ConfigError as require_document_ends and
+/// plan_packing.
 [[nodiscard]] Datasets open_split(const config::Data& data, Split split, std::int64_t vocab_size,
-                                  std::span<const TokenPlace> places = {});
+                                  std::span<const TokenPlace> places = {}, std::span<const PackingPlan> plans = {});
 
 /// Step batches of one dp rank, in order, read ahead by a background thread.
 ///
@@ -121,8 +125,9 @@ class BatchReader {
   std::vector<std::int32_t> ignored_;  ///< sorted
   std::vector<std::int32_t> sample_;   ///< [seq_len + 1]; the reader thread's
   bool masked_;                        ///< files of any dataset mark the targets that count
-  bool padded_;                        ///< samples at the end of files have fewer targets
-  std::vector<std::uint8_t> mask_;     ///< [seq_len], all 1 if none is read; the reader thread's
+  bool padded_;                        ///< samples at the end of files, or packed ones, have fewer targets
+  bool packed_;
+  std::vector<std::uint8_t> mask_;  ///< [seq_len], all 1 if none is read; the reader thread's
   std::size_t prefetch_;
   std::int64_t end_;  ///< targets of samples from this position on do not count
   SamplerState state_;

@@ -10,8 +10,11 @@
 
 namespace trireme::data {
 
+/// Throws ConfigError for a packed file (data.packing = "best_fit") with neither a sidecar nor an index.
+void require_known_documents(const TokenFile& file);
+
 /// Throws ConfigError when data.document_mask is set and document ends are unknown: a file has neither a sidecar nor an
-/// index, and data.document_end is not set.
+/// index, and data.document_end is not set, or data.packing is "best_fit".
 void require_document_ends(const config::Data& data, std::span<const Dataset> datasets);
 
 /// Warns of token files whose documents are known by `document_end` alone

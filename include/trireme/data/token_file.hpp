@@ -81,6 +81,13 @@ class TokenFile {
   [[nodiscard]] const std::optional<Sidecar>& sidecar() const noexcept { return sidecar_; }
   /// Whether a sidecar or an index has the ends of its documents.
   [[nodiscard]] bool has_document_ends() const noexcept { return ends_ != nullptr; }
+  /// The token that fills up rows: the end of a document by the sidecar, else 0.
+  [[nodiscard]] std::int32_t padding() const;
+  /// Number of documents. BugError without their ends.
+  [[nodiscard]] std::int64_t documents() const;
+  /// Fills `out` with the ends, in tokens, of documents from `document` on. Safe from several threads. Throws DataError
+  /// when they cannot be read, fall or lie beyond the tokens; BugError without them or beyond the last one.
+  void read_document_ends(std::int64_t document, std::span<std::int64_t> out) const;
   /// For each token from position `first` on: where its document begins, counted from `first`, 0 if that is earlier.
   /// Safe from several threads. Throws DataError when the ends cannot be read; BugError without them or beyond the end.
   void read_document_begins(std::int64_t first, std::span<std::int32_t> out) const;

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <array>
 #include <limits>
 #include <variant>
 
@@ -210,9 +211,13 @@ data::BatchShape Job::batch_shape() const {
 }
 
 double Job::global_count(const data::StepBatch& batch) {
-  if (config_.data.ignore_targets.empty() && !batch.masked)
-    return static_cast<double>(config_.batch.global * config_.data.seq_len);
-  return sum_of_counts(batch);
+  step_tokens_ = static_cast<double>(config_.batch.global * config_.data.seq_len);
+  if (config_.data.ignore_targets.empty() && !batch.masked) return step_tokens_;
+  if (!batch.packed) return sum_of_counts(batch);
+  std::array<double, 2> counts{static_cast<double>(batch.counted), static_cast<double>(batch.padding)};
+  control().sum(counts);
+  step_tokens_ -= counts[1] / mesh().context;
+  return counts[0] / mesh().context;
 }
 
 double Job::sum_of_counts(const data::StepBatch& batch) {

@@ -44,6 +44,7 @@ std::vector<Scalar> curves(const StepRow& row) {
                              {"progress/skipped_steps", number(row.skipped_steps)},
                              {"progress/restart_count", number(row.restart_count)},
                              {"progress/goodput", row.goodput}};
+  if (row.packing) curves.push_back({"progress/padding_tokens", number(row.padding_tokens)});
   if (row.counts()) curves.push_back({"loss/train", row.loss});
   if (row.spike_score) curves.push_back({"optim/spike_score", *row.spike_score});
   for (const auto& [block, norm] : row.block_grad_norms) curves.push_back({"optim/block_grad_norms/" + block, norm});

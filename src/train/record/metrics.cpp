@@ -84,6 +84,15 @@ std::string to_json(const StepRow& row) {
   return to_json(row, none);
 }
 
+/// Counts, and shares of positions and documents.
+Json packing_json(const data::PackingCounts& counts) {
+  return {{"documents", counts.documents},
+          {"rows", counts.rows},
+          {"padding", counts.padding_share()},
+          {"cut", counts.cut_share()},
+          {"cut_concatenated", counts.concatenated_cut_share()}};
+}
+
 std::string to_json(const StepRow& row, LastWritten& last) {
   Json out;
   out["step"] = row.step;
@@ -104,6 +113,10 @@ std::string to_json(const StepRow& row, LastWritten& last) {
   out["epoch"] = row.epoch;
   out["tokens"] = row.tokens;
   out["target_tokens"] = row.target_tokens;
+  if (row.packing) {
+    out["padding_tokens"] = row.padding_tokens;
+    out["packing"] = packing_json(*row.packing);
+  }
   out["step_seconds"] = row.step_seconds;
   out["data_seconds"] = row.data_seconds;
   out["exposed_comm_seconds"] = row.exposed_comm_seconds;
@@ -124,7 +137,9 @@ std::string to_json(const StepRow& row, LastWritten& last) {
   out["memory_peak_op"] = peak_ops_json(row);
   out["comm_bytes"] = traffic_json(row.traffic, [](const comm::Traffic& t) { return t.bytes.value; });
   out["comm_calls"] = traffic_json(row.traffic, [](const comm::Traffic& t) { return t.calls; });
-  for (const char* key : {"flop_rule", "gemm", "device", "version", "memory_peak_op", "comm_bytes", "comm_calls"}) {
+  for (const char* key :
+       {"flop_rule", "gemm", "device", "version", "packing", "memory_peak_op", "comm_bytes", "comm_calls"}) {
+    if (!out.contains(key)) continue;
     const std::string text = out[key].dump();
     if (std::exchange(last[key], text) == text) out.erase(key);
   }

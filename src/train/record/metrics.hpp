@@ -11,6 +11,7 @@
 
 #include "train/record/log_file.hpp"
 #include "trireme/comm/counters.hpp"
+#include "trireme/data/packing.hpp"
 #include "trireme/device/memory.hpp"
 #include "trireme/report/goodput.hpp"
 
@@ -37,9 +38,11 @@ struct StepRow {
   std::optional<double> router_z_loss{};  ///< contribution of loss.router_z_loss, if it is above 0
   std::optional<ExpertLoad> expert_load{};
   double lr = 0;
-  double epoch = 0;                ///< samples taken since step 0 over those of all training files
-  std::int64_t tokens = 0;         ///< inputs processed since step 0
-  std::int64_t target_tokens = 0;  ///< counted targets of this step
+  double epoch = 0;                              ///< samples taken since step 0 over those of all training files
+  std::int64_t tokens = 0;                       ///< inputs processed since step 0
+  std::int64_t target_tokens = 0;                ///< counted targets of this step
+  std::int64_t padding_tokens = 0;               ///< inputs of this step that belong to no document, of packed data
+  std::optional<data::PackingCounts> packing{};  ///< of all training files, if they are packed
   double step_seconds = 0;
   double data_seconds = 0;
   double exposed_comm_seconds = 0;

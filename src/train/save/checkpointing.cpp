@@ -19,6 +19,7 @@
 #include "trireme/checkpoint/load/weights.hpp"
 #include "trireme/checkpoint/model_metadata.hpp"
 #include "trireme/config/load.hpp"
+#include "trireme/config/names.hpp"
 #include "trireme/config/rules.hpp"
 #include "trireme/data/dataset.hpp"
 #include "trireme/mpi/collective_try.hpp"
@@ -73,14 +74,20 @@ checkpoint::Metadata data_metadata(const config::RunConfig& config, bool old) {
   checkpoint::Metadata metadata{{"data.seq_len", std::to_string(data.seq_len)},
                                 {"data.shuffle", data.shuffle ? "true" : "false"}};
   if (data.shuffle) metadata.emplace_back("data.seed", std::to_string(data.seed.value_or(config.run.seed)));
+  const bool packs = data.packing == config::Packing::best_fit;
+  if (packs) metadata.emplace_back("data.packing", config::to_text(data.packing));
   const auto datasets =
-      data::open_datasets(data.train, data.weighted, data.format, data.seq_len, config.model.vocab_size);
+      data::open_datasets(data.train, data.weighted, data.format, data.seq_len, config.model.vocab_size, {},
+                          packs ? data::FileTail::padded : data::FileTail::dropped);
   std::size_t n = 0;
   for (const data::Dataset& dataset : datasets)
     for (const data::TokenFile& file : dataset.files()) {
       metadata.emplace_back(
           fmt::format("data.train[{}]", n),
           fmt::format("{} tokens, contents {:016x}", file.tokens(), old ? file.old_fingerprint() : file.fingerprint()));
+      if (packs && file.sidecar())  // a Megatron index is part of the contents
+        metadata.emplace_back(fmt::format("data.train[{}].documents", n),
+                              fmt::format("{}, ends {}", file.documents(), file.sidecar()->ends_xxh3));
       if (data.weighted)
         metadata.emplace_back(fmt::format("data.train[{}].weight", n), fmt::format("{}", data.train[n].weight));
       ++n;

@@ -37,6 +37,12 @@ std::string data_line(const config::RunConfig& c, std::int64_t samples) {
                      epochs == 1 ? "" : "s");
 }
 
+std::string packing_line(const data::PackingCounts& packing) {
+  return fmt::format("packing  best fit: {:.2f}% padding, {:.2f}% of {} documents cut (concatenated: {:.2f}%)\n",
+                     100 * packing.padding_share(), 100 * packing.cut_share(), packing.documents,
+                     100 * packing.concatenated_cut_share());
+}
+
 /// When checkpoints are saved, and how to stop with one.
 std::string saves_line(const config::RunConfig& c, const Environment& environment) {
   if (environment.is_trial) return "saves    nothing: this is a trial (--try)\n";
@@ -64,7 +70,7 @@ std::string fp8_text(const config::Precision& precision) {
 }  // namespace
 
 std::string banner(const Job& job, const Environment& environment, const kernels::GemmChoice& gemm,
-                   std::int64_t samples) {
+                   std::int64_t samples, const std::optional<data::PackingCounts>& packing) {
   const mpi::Topology& topology = environment.topology;
   const ComputeDevice& device = environment.device;
   const config::RunConfig& c = job.config();
@@ -84,6 +90,7 @@ std::string banner(const Job& job, const Environment& environment, const kernels
                      c.batch.global, c.data.seq_len, job.resolved().accumulation,
                      job.resolved().accumulation == 1 ? "" : "es", c.batch.micro, job.mesh().dp_size());
   out += data_line(c, samples);
+  if (packing) out += packing_line(*packing);
   out += fmt::format("step     {} compute{}, {} gradients, reshard after forward {}\n", to_text(c.precision.compute),
                      fp8_text(c.precision), config::to_text(c.sync.policy),
                      c.sync.reshard_after_forward == 1 ? "no" : "yes");

@@ -71,6 +71,9 @@ class PlainData {
 
  private:
   [[nodiscard]] std::int64_t sample_of(std::int64_t k) const;
+  /// Adds the samples of a packed file. mask: a byte for each token, or none. documents: of each token.
+  void pack(const std::vector<std::int64_t>& tokens, const std::vector<char>& mask,
+            const std::vector<std::int64_t>& documents);
 
   config::RunConfig config_;
   std::vector<std::vector<std::int64_t>> samples_;  ///< of all files, [seq_len + 1] each

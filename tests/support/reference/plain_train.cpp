@@ -194,7 +194,63 @@ at::Tensor unseen_beyond(const at::Tensor& documents) {
   return at::logical_or(later, documents.unsqueeze(2) != documents.unsqueeze(1)).unsqueeze(1);
 }
 
+/// Tokens of a document, or of a part of it: position of the first, and number.
+using Piece = std::pair<std::int64_t, std::int64_t>;
+
+/// Best-fit decreasing by trying every row: the documents in each row of `length` + 1 tokens. documents: of each token.
+std::vector<std::vector<Piece>> packed_rows(const std::vector<std::int64_t>& documents, std::int64_t length) {
+  std::vector<std::vector<Piece>> rows;
+  std::vector<Piece> rests;
+  const auto tokens = static_cast<std::int64_t>(documents.size());
+  for (std::int64_t begin = 0, end = 0; begin < tokens; begin = end) {
+    while (end < tokens && documents[static_cast<std::size_t>(end)] == documents[static_cast<std::size_t>(begin)])
+      ++end;
+    for (; end - begin > length + 1; begin += length) rows.push_back({{begin, length + 1}});
+    if (end - begin > 1) rests.emplace_back(begin, end - begin);
+  }
+  std::ranges::stable_sort(rests, [](const Piece& a, const Piece& b) { return a.second > b.second; });
+  const std::size_t long_ones = rows.size();
+  std::vector<std::int64_t> space(long_ones, 0);
+  for (const Piece& rest : rests) {
+    std::size_t best = rows.size();
+    for (std::size_t row = long_ones; row < rows.size(); ++row)
+      if (space[row] >= rest.second && (best == rows.size() || space[row] < space[best])) best = row;
+    if (best == rows.size()) {
+      rows.emplace_back();
+      space.push_back(length + 1);
+    }
+    rows[best].push_back(rest);
+    space[best] -= rest.second;
+  }
+  for (std::vector<Piece>& row : rows) std::ranges::sort(row);
+  std::ranges::sort(rows, {}, [](const std::vector<Piece>& row) { return row.front(); });
+  return rows;
+}
+
 }  // namespace
+
+void PlainData::pack(const std::vector<std::int64_t>& tokens, const std::vector<char>& mask,
+                     const std::vector<std::int64_t>& documents) {
+  const auto length = static_cast<std::size_t>(config_.data.seq_len);
+  for (const std::vector<Piece>& row : packed_rows(documents, config_.data.seq_len)) {
+    std::vector<std::int64_t>& sample = samples_.emplace_back();
+    std::vector<std::int64_t>& targets = targets_.emplace_back();
+    std::vector<std::int64_t>& numbers = documents_.emplace_back();
+    std::int64_t number = 0;
+    for (const auto& [begin, count] : row) {
+      for (std::int64_t at = begin; at < begin + count; ++at) {
+        const auto i = static_cast<std::size_t>(at);
+        if (!sample.empty()) targets.push_back(at > begin && (mask.empty() || mask[i] != 0) ? tokens[i] : -1);
+        sample.push_back(tokens[i]);
+        numbers.push_back(number);
+      }
+      ++number;
+    }
+    sample.resize(length + 1, 0);
+    targets.resize(length, -1);
+    numbers.resize(length, number);
+  }
+}
 
 PlainData::PlainData(const config::RunConfig& config) : config_(config) {
   const std::int64_t length = config.data.seq_len;
@@ -204,6 +260,10 @@ PlainData::PlainData(const config::RunConfig& config) : config_(config) {
     const std::int64_t count = (static_cast<std::int64_t>(tokens.size()) - 1) / length;
     const std::vector<char> mask = read_mask(source.path);
     const std::vector<std::int64_t> documents = documents_of(source.path, tokens, config.data.document_end);
+    if (config.data.packing == config::Packing::best_fit) {
+      pack(tokens, mask, documents);
+      continue;
+    }
     for (std::int64_t s = 0; s < count; ++s) {
       samples_.emplace_back(tokens.begin() + s * length, tokens.begin() + (s + 1) * length + 1);
       documents_.emplace_back(documents.begin() + s * length, documents.begin() + (s + 1) * length);

@@ -82,6 +82,20 @@ TEST(StepRowAsJson, HasThePipelinesWaitsWhereThereIsOne) {
   EXPECT_EQ(with["pipeline_bubble"], 0.125);
 }
 
+TEST(StepRowAsJson, HasThePackingOfPackedDataOnce) {
+  StepRow row = sample_row();
+  const json without = json::parse(to_json(row));
+  EXPECT_FALSE(without.contains("packing") || without.contains("padding_tokens"));
+  row.padding_tokens = 5;
+  row.packing = {.documents = 10, .rows = 4, .tokens = 30, .padding = 10, .cut = 1, .concatenated_cut = 4};
+  LastWritten last;
+  const json first = json::parse(to_json(row, last)), second = json::parse(to_json(row, last));
+  EXPECT_EQ(first["packing"],
+            json({{"documents", 10}, {"rows", 4}, {"padding", 0.25}, {"cut", 0.1}, {"cut_concatenated", 0.4}}));
+  EXPECT_EQ(second["padding_tokens"], 5);
+  EXPECT_FALSE(second.contains("packing"));
+}
+
 TEST(StepRowAsJson, KeepsEveryBitOfANumber) {
   const StepRow row = sample_row();
   const json read = json::parse(to_json(row));

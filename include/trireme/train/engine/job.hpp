@@ -105,6 +105,8 @@ class Job {
 
   /// Counted targets of the last step's global batch.
   [[nodiscard]] double step_targets() const { return step_targets_; }
+  /// Inputs of the last step's global batch, without padding of packed rows.
+  [[nodiscard]] double step_tokens() const { return step_tokens_; }
 
   [[nodiscard]] const config::RunConfig& config() const { return config_; }
   [[nodiscard]] const JobOptions& options() const { return options_; }
@@ -176,6 +178,7 @@ class Job {
   std::unique_ptr<executor::Executor> executor_, evaluator_, inferrer_, generator_;
   comm::TrafficTable step_traffic_;
   double step_targets_ = 0;
+  double step_tokens_ = 0;
   std::int64_t updates_ = 0;
   std::int64_t steps_ = 0;
   std::int64_t shared_version_ = -1;  ///< of the masters whose correction biases are shared
