@@ -47,6 +47,16 @@ std::vector<SavedParameter> saved_parameters(const model::Model& model) {
   return parameters;
 }
 
+std::vector<optimizer::UpdateRule> saved_rules(const model::Model& model, const optimizer::OptimizerPlan& plan) {
+  std::vector<optimizer::UpdateRule> rules;
+  for (const model::ParameterBlock& block : model.parameter_blocks)
+    for (const model::Parameter& parameter : block.parameters) rules.push_back(plan.rule_of(parameter));
+  if (std::ranges::find(rules, optimizer::UpdateRule::muon) == rules.end()) rules.clear();
+  return rules;
+}
+
+std::string_view to_text(optimizer::UpdateRule rule) { return rule == optimizer::UpdateRule::muon ? "muon" : "adamw"; }
+
 std::int64_t files_of(const mesh::Mesh& mesh, std::int64_t ranks_per_file) {
   return (mesh.dp_size() + ranks_per_file - 1) / ranks_per_file * mesh.tensor * mesh.pipeline;
 }

@@ -69,6 +69,7 @@ void pass(auto& coder, std::int64_t& value) { coder.value(value); }
 void pass(auto& coder, std::uint64_t& value) { coder.value(value); }
 void pass(auto& coder, double& value) { coder.value(value); }
 void pass(auto& coder, SkippedSamples& value) { coder.value(value); }
+void pass(auto& coder, optimizer::UpdateRule& value) { coder.value(value); }
 void pass(auto& coder, std::string& text) { coder.text(text); }
 void pass(auto& coder, std::pair<std::string, std::string>& fact) {
   coder.text(fact.first);
@@ -138,6 +139,7 @@ void pass(auto& coder, Manifest& manifest) {
   list(coder, manifest.model);
   list(coder, manifest.versions);
   list(coder, manifest.parameters);
+  list(coder, manifest.rules);
   list(coder, manifest.files);
   list(coder, manifest.digests);
 }

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <charconv>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "base/io/json.hpp"
 #include "checkpoint/rectangles.hpp"
@@ -195,6 +196,30 @@ std::vector<SavedParameter> parameters_of(const Value& json) {
   return parameters;
 }
 
+/// Requires that every parameter is in the list of exactly one rule.
+std::vector<optimizer::UpdateRule> rules_of(const Value& json, std::size_t parameters) {
+  std::vector<std::optional<optimizer::UpdateRule>> found(parameters);
+  for (const optimizer::UpdateRule rule : {optimizer::UpdateRule::adamw, optimizer::UpdateRule::muon}) {
+    const std::string name(to_text(rule));
+    const Value of = json[name.c_str()];
+    std::vector<std::string> states;
+    for (const Value& state : of["states"].items()) states.push_back(state.text());
+    require(std::ranges::equal(states, states_of(rule)), fmt::format("the states of {} are not the format's", name));
+    for (const Value& index : of["parameters"].items()) {
+      auto& entry = found[static_cast<std::size_t>(index.whole(0, static_cast<std::int64_t>(parameters) - 1))];
+      require(!entry, "a parameter has two rules");
+      entry = rule;
+    }
+  }
+  std::vector<optimizer::UpdateRule> rules;
+  for (const std::optional<optimizer::UpdateRule>& rule : found) {
+    require(rule.has_value(), "a parameter has no rule");
+    rules.push_back(*rule);
+  }
+  require(std::ranges::find(rules, optimizer::UpdateRule::muon) != rules.end(), "rules has no parameter of muon");
+  return rules;
+}
+
 mesh::Mesh mesh_of(const Value& json) {
   mesh::Mesh mesh;
   std::int64_t ranks = 1;
@@ -283,6 +308,10 @@ void require_cover(const Manifest& manifest) {
               .push_back(part);
   for (std::size_t i = 0; i < found.size(); ++i) {
     const SavedParameter& parameter = manifest.parameters[i % manifest.parameters.size()];
+    if (!has(manifest, static_cast<Quantity>(i / manifest.parameters.size()), i % manifest.parameters.size())) {
+      require(found[i].empty(), fmt::format("{} has a state that its rule has not", parameter.name));
+      continue;
+    }
     const std::int64_t columns = columns_of(parameter);
     const std::string why = not_covered_once(std::move(found[i]), parameter.elements() / columns, columns);
     require(why.empty(), fmt::format("{} {}", parameter.name, why));
@@ -335,13 +364,14 @@ Manifest manifest_of(const Value& json) {
   const auto version = json["version"].whole();
   require(std::ranges::find(format_versions, version) != format_versions.end(),
           fmt::format("it has format version {}, this program reads versions {}", version,
-                      fmt::join(format_versions, " and ")));
+                      fmt::join(format_versions, ", ")));
   require(json["chunk_elements"].whole() == chunk_elements, "chunk_elements is not the format's");
   Manifest manifest{.state = state_of(json), .model = json["model"].metadata()};
   manifest.versions = json["versions"].metadata();
   manifest.mesh = mesh_of(json["mesh"]);
-  require(version == format_version(manifest.mesh), "its mesh is not of its format version");
   manifest.parameters = parameters_of(json["parameters"]);
+  if (version == 4) manifest.rules = rules_of(json["rules"], manifest.parameters.size());
+  require(version == format_version(manifest), "its mesh is not of its format version");
   manifest.ranks_per_file = static_cast<int>(json["ranks_per_file"].whole(1, 1 << 20));
   for (const Value& file : json["files"].items())
     manifest.files.push_back(file_of(file, manifest.mesh, manifest.parameters));

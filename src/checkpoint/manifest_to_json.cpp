@@ -34,6 +34,19 @@ Json mesh_json(const mesh::Mesh& mesh) {
   return json;
 }
 
+/// The states of each rule, and the parameters that it updates.
+Json rules_json(const Manifest& manifest) {
+  Json json = Json::object();
+  for (const optimizer::UpdateRule rule : {optimizer::UpdateRule::adamw, optimizer::UpdateRule::muon}) {
+    Json states = Json::array(), parameters = Json::array();
+    for (std::size_t p = 0; p < manifest.rules.size(); ++p)
+      if (manifest.rules[p] == rule) parameters.push_back(p);
+    for (const std::string_view state : states_of(rule)) states.push_back(state);
+    json[std::string(to_text(rule))] = {{"states", std::move(states)}, {"parameters", std::move(parameters)}};
+  }
+  return json;
+}
+
 }  // namespace
 
 std::string file_to_json(const SavedFile& file) {
@@ -63,7 +76,7 @@ std::string to_json(const Manifest& manifest, const std::vector<std::string>& fi
   for (const SkippedSamples& one : state.skipped_samples)
     skipped_samples.push_back(Json::array({one.step, one.first, one.end}));
   Json json{{"format", "trireme checkpoint"},
-            {"version", format_version(manifest.mesh)},
+            {"version", format_version(manifest)},
             {"run", state.run_id},
             {"step", state.step},
             {"updates", state.updates},
@@ -84,9 +97,9 @@ std::string to_json(const Manifest& manifest, const std::vector<std::string>& fi
             {"model", metadata_json(manifest.model)},
             {"versions", metadata_json(manifest.versions)},
             {"chunk_elements", chunk_elements},
-            {"parameters", std::move(parameters)},
-            {"digests", hex(manifest.digests)},
-            {"run_file", state.run_file}};
+            {"parameters", std::move(parameters)}};
+  if (!manifest.rules.empty()) json["rules"] = rules_json(manifest);
+  json.update(Json{{"digests", hex(manifest.digests)}, {"run_file", state.run_file}});
   std::string text = json.dump();
   text.pop_back();  // the files are JSON already
   return fmt::format("{},\"files\":[{}]}}", text, join(files, ","));

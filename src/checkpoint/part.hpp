@@ -17,6 +17,7 @@ struct Piece {
 /// Kinds of reads.
 enum class Reads {
   training_state,  ///< its shards of parameters and moments
+  parameters,      ///< its shards of parameters
   first_values,    ///< of parameters only; those that are transposed in Hugging Face's files as a whole
 };
 

@@ -39,6 +39,14 @@ constexpr Name<PipelineKind> pipeline_names[] = {
     {PipelineKind::zb_h1, "zb_h1"}, {PipelineKind::zbv, "zbv"},          {PipelineKind::dualpipev, "dualpipev"}};
 constexpr Name<Offload> offload_names[] = {
     {Offload::none, "none"}, {Offload::optimizer, "optimizer"}, {Offload::parameters, "parameters"}};
+constexpr Name<OptimizerName> optimizer_names[] = {{OptimizerName::adamw, "adamw"}, {OptimizerName::muon, "muon"}};
+constexpr Name<MuonScale> muon_scale_names[] = {
+    {MuonScale::moonlight, "moonlight"}, {MuonScale::jordan, "jordan"}, {MuonScale::spectral, "spectral"}};
+constexpr Name<NewtonSchulz> newton_schulz_names[] = {{NewtonSchulz::jordan, "jordan"},
+                                                      {NewtonSchulz::polar_express, "polar_express"}};
+constexpr Name<NewtonSchulzPrecision> newton_schulz_precision_names[] = {{NewtonSchulzPrecision::automatic, "auto"},
+                                                                         {NewtonSchulzPrecision::fp32, "fp32"},
+                                                                         {NewtonSchulzPrecision::bf16, "bf16"}};
 constexpr Name<LrSchedule> lr_schedule_names[] = {{LrSchedule::cosine, "cosine"},
                                                   {LrSchedule::linear, "linear"},
                                                   {LrSchedule::constant, "constant"},
@@ -66,6 +74,12 @@ std::span<const Name<Recompute>> names_of(Recompute /*any*/) { return recompute_
 std::span<const Name<ContextMethod>> names_of(ContextMethod /*any*/) { return context_names; }
 std::span<const Name<PipelineKind>> names_of(PipelineKind /*any*/) { return pipeline_names; }
 std::span<const Name<Offload>> names_of(Offload /*any*/) { return offload_names; }
+std::span<const Name<OptimizerName>> names_of(OptimizerName /*any*/) { return optimizer_names; }
+std::span<const Name<MuonScale>> names_of(MuonScale /*any*/) { return muon_scale_names; }
+std::span<const Name<NewtonSchulz>> names_of(NewtonSchulz /*any*/) { return newton_schulz_names; }
+std::span<const Name<NewtonSchulzPrecision>> names_of(NewtonSchulzPrecision /*any*/) {
+  return newton_schulz_precision_names;
+}
 std::span<const Name<LrSchedule>> names_of(LrSchedule /*any*/) { return lr_schedule_names; }
 std::span<const Name<DataOnResume>> names_of(DataOnResume /*any*/) { return data_on_resume_names; }
 std::span<const Name<DeviceType>> names_of(DeviceType /*any*/) { return device_type_names; }

@@ -186,15 +186,10 @@ Printed print_groups(const Optimizer& optimizer) {
 std::vector<Option> optimizer_options() {
   constexpr double smallest_normal = std::numeric_limits<float>::min();
   Section<Optimizer> s("optimizer", &RunConfig::optimizer);
-  s.custom(
-      "name", "adamw",
-      [](const Value& value, Optimizer& optimizer) -> Expected {
-        const auto* name = std::get_if<std::string>(&value.data);
-        if (name == nullptr || *name != "adamw") return "\"adamw\"";
-        optimizer.name = *name;
-        return std::nullopt;
-      },
-      [](const Optimizer& optimizer) { return print(optimizer.name); }, "AdamW (Loshchilov and Hutter 2019)");
+  s.choice(
+      "name", &Optimizer::name,
+      "AdamW (Loshchilov and Hutter 2019); muon: Muon (Jordan 2024) for the matrices of layers, AdamW for all other "
+      "parameters");
   s.number("lr", &Optimizer::lr, at_least(0), "peak learning rate");
   s.number("beta1", &Optimizer::beta1, from_to_below(0, 1), "decay rate of the first moment");
   s.number("beta2", &Optimizer::beta2, from_to_below(0, 1), "decay rate of the second moment");
@@ -210,6 +205,21 @@ std::vector<Option> optimizer_options() {
       "groups", "tables", read_groups, print_groups,
       "parameters with other settings: a list of { names = [globs], lr = factor of optimizer.lr, weight_decay = ... "
       "}, or [[optimizer.groups]]; a parameter is in the first group that it matches");
+  s.number("momentum", &Optimizer::momentum, from_to_below(0, 1), "muon: decay rate of the momentum");
+  s.flag("nesterov", &Optimizer::nesterov, "muon: Nesterov momentum");
+  s.choice("scale", &Optimizer::scale,
+           "muon: factor of the orthogonalized update: 0.2 sqrt(max(rows, columns)), which has the RMS of AdamW's "
+           "update; sqrt(max(1, rows / columns)); or sqrt(rows / columns)");
+  s.choice("newton_schulz", &Optimizer::newton_schulz,
+           "muon: coefficients of the five Newton-Schulz iterations (Jordan 2024; Amsel et al. 2025)");
+  s.choice("newton_schulz_precision", &Optimizer::newton_schulz_precision,
+           "muon: data type of the iterations and of the matrices that ranks exchange; auto: precision.compute");
+  s.custom(
+      "adamw", "strings", [](const Value& value, Optimizer& optimizer) { return read(value, optimizer.adamw); },
+      [](const Optimizer& optimizer) { return print(optimizer.adamw); },
+      "muon: matrices that AdamW updates: glob patterns over Hugging Face names");
+  s.number("window_bytes", &Optimizer::window_bytes, between(1, 0x1p40),
+           "muon: matrices that are exchanged at once, per rank, rounded up to whole blocks");
   return s.take();
 }
 

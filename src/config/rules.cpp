@@ -251,6 +251,7 @@ const std::vector<Rule>& rules() {
     std::vector<Rule> list = general_rules();
     std::ranges::move(expert_rules(), std::back_inserter(list));
     std::ranges::move(precision_rules(), std::back_inserter(list));
+    std::ranges::move(muon_rules(), std::back_inserter(list));
     return list;
   }();
   return all;

@@ -68,6 +68,8 @@ Verbs::Verbs(const model::Model& model, const schedule::Schedule& schedule, stor
     const device::ChargeTo charge(device::Category::workspace);
     device_squares_ = at::zeros({model.param_blocks()}, at::TensorOptions(at::kDouble).device(options.device));
   }
+  if (optimizer_.matrices() && clip_op_ < static_cast<int>(schedule.ops.size()))
+    matrices_.emplace(optimizer_, model, store, schedule);
   if (options.lane_threads) host_team_ = optim::Team(options.host_threads);
 }
 

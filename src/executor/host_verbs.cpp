@@ -129,8 +129,19 @@ void Verbs::update_on_cpu(ParamBlock block, const optim::Team& team) {
     update(floats(m), floats(v));
 }
 
+void Verbs::apply_matrices(ParamBlock block, int slot, const optim::Team& team) {
+  optim::MuonMasters masters{.master = {}, .compute = {}, .remainder = {}};
+  if (store_.compute() == DType::bf16) masters.compute = span_of<c10::BFloat16>(store_.host_compute_shard(block));
+  if (store_.split_masters())
+    masters.remainder = store::words(store_.remainder(block));
+  else
+    masters.master = floats(store_.master(block));
+  optim::apply_matrices(muon_numbers(), matrices_->ranges(block), store_.matrix_pieces(slot), masters, team);
+}
+
 void Verbs::run(const schedule::Update& op) {
   if (decision_.skipped) return;
+  if (op.matrices) apply_matrices(op.block, *op.matrices, team(op.on_host));
   if (store_.gradient(op.block).is_cuda()) return update_on_device(op.block);
   const auto begin = timeline::Clock::now();
   update_on_cpu(op.block, team(op.on_host));
@@ -140,7 +151,8 @@ void Verbs::run(const schedule::Update& op) {
   host_work_.seconds += std::chrono::duration<double>(timeline::Clock::now() - begin).count();
   const std::int64_t elements = store_.gradient(op.block).numel();
   const bool rounds = store_.compute() == DType::bf16 && !store_.split_masters();
-  host_work_.bytes += optim::adamw_traffic(optimizer_, elements, rounds);
+  host_work_.bytes +=
+      optim::adamw_traffic(elements, optimizer_.state_bytes(model_[op.block], store_.layout()[op.block]), rounds);
 }
 
 }  // namespace trireme::executor

@@ -31,6 +31,8 @@ constexpr LinkRow rows[] = {
     {{Group::sequence, Lane::expert}},
     {{Group::expert_shard, Lane::gather}, true},
     {{Group::expert_shard, Lane::reduce}, true},
+    {{Group::fold, Lane::gather}},
+    {{Group::fold, Lane::reduce}},
     {{Group::shard_group, Lane::gather}},
     {{Group::pipeline, Lane::compute}},
     {{Group::tied, Lane::reduce}},
@@ -51,6 +53,7 @@ int LinkOptions::ranks(Group group) const {
   if (group == Group::expert) return mesh.expert;
   if (group == Group::expert_shard) return mesh.size(mesh::fold) / mesh.expert;
   if (group == Group::sequence && !sums_loads) return 1;
+  if (group == Group::fold && !matrices) return 1;
   return mesh.size(mesh::row_of(group).axes);
 }
 

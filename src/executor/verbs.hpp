@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "executor/expert_rows.hpp"
+#include "executor/matrices.hpp"
 #include "trireme/executor/executor.hpp"
 #include "trireme/kernels/cross_entropy.hpp"
 #include "trireme/kernels/experts.hpp"
@@ -78,6 +79,10 @@ class Verbs {
   /// Sums the first `count` of `sums` over the pipeline axis, if there is one, and records how long its ranks waited.
   void sum_over_pipeline(std::array<double, 3>& sums, std::size_t count);
   void run(const schedule::Update& op);
+  void run(const schedule::PrepareMatrices& op);
+  void run(const schedule::GatherMatrices& op);
+  void run(const schedule::Orthogonalize& op);
+  void run(const schedule::ScatterMatrices& op);
   void run(const schedule::AllocateGradient& op) { store_.allocate_gradient(op.block, options_.poison); }
   void run(const schedule::FreeGradient& op);
   // Copies return their bytes.
@@ -157,8 +162,11 @@ class Verbs {
   /// Norms of blocks from `block_squares_`.
   void sum_blocks();
   [[nodiscard]] optim::AdamWStep update_numbers() const;
+  [[nodiscard]] optim::MuonStep muon_numbers() const;
   void update_on_device(ParamBlock block);
   void update_on_cpu(ParamBlock block, const optim::Team& team);
+  /// Applies the orthogonalized matrices in `slot` to a block's masters.
+  void apply_matrices(ParamBlock block, int slot, const optim::Team& team);
   /// to (+)= from, out of the GPU's memory into the host's, on the device-to-host lane.
   void offload_from_gpu(const at::Tensor& from, const at::Tensor& to, bool add);
   /// Ends a forward that is not of a training step: `output` is the head's result.
@@ -238,6 +246,7 @@ class Verbs {
   std::vector<std::vector<optimizer::UpdateRange>> update_ranges_;  ///< by parameter block
   std::vector<shard::CopiedRanges> copied_;                         ///< by parameter block
   std::vector<std::vector<shard::Range>> counted_;                  ///< in the norm, by parameter block
+  std::optional<MatrixExchange> matrices_;                          ///< with Muon
   store::ActivationStore activations_;
   std::vector<RowCounts> counts_;                   ///< by compute block and microbatch
   std::map<int, at::Tensor> device_choice_biases_;  ///< by parameter block, of this step

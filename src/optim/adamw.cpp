@@ -38,6 +38,13 @@ void for_tiles(const AdamWStep& step, std::span<const UpdateRange> ranges, std::
   parallel(team, (static_cast<std::int64_t>(elements) + tile - 1) / tile, run_tile);
 }
 
+void expect_second_moments(std::span<const UpdateRange> ranges, std::size_t elements) {
+  for (const UpdateRange& range : ranges)
+    invariant(range.elements.begin + range.second_shift >= 0 &&
+                  range.elements.end + range.second_shift <= static_cast<std::int64_t>(elements),
+              "every range has second moments");
+}
+
 /// Random words of elements [first, first + count) of a whole parameter.
 void fill_words(const UpdateRange& range, std::int64_t update, std::int64_t first, std::int64_t count,
                 std::uint32_t* words) {
@@ -72,27 +79,30 @@ void fill_words_of(const UpdateRange& range, std::int64_t update, std::int64_t b
 template <class Moment, class Pass>
 void for_moments(const AdamWStep& step, std::span<const UpdateRange> ranges, std::span<Moment> m, std::span<Moment> v,
                  const Team& team, Pass pass) {
-  for_tiles(step, ranges, m.size(), team,
-            [&](std::int64_t begin, std::int64_t end, const AdamWScalars& numbers, const UpdateRange& range) {
-              if constexpr (std::is_same_v<Moment, float>) {
-                pass(begin, end, numbers, MomentStreams<float>{m.data() + begin, v.data() + begin});
-              } else {
-                Words words;
-                for (std::int64_t at = begin; at < end; at += words_at_once) {
-                  const std::int64_t until = std::min(end, at + words_at_once);
-                  fill_words_of(range, step.count, at, until, words);
-                  pass(at, until, numbers, MomentStreams<Moment>{m.data() + at, v.data() + at, words.data()});
-                }
-              }
-            });
+  for_tiles(
+      step, ranges, m.size(), team,
+      [&](std::int64_t begin, std::int64_t end, const AdamWScalars& numbers, const UpdateRange& range) {
+        if constexpr (std::is_same_v<Moment, float>) {
+          pass(begin, end, numbers, MomentStreams<float>{m.data() + begin, v.data() + begin + range.second_shift});
+        } else {
+          Words words;
+          for (std::int64_t at = begin; at < end; at += words_at_once) {
+            const std::int64_t until = std::min(end, at + words_at_once);
+            fill_words_of(range, step.count, at, until, words);
+            pass(at, until, numbers,
+                 MomentStreams<Moment>{m.data() + at, v.data() + at + range.second_shift, words.data()});
+          }
+        }
+      });
 }
 
 template <class Gradient, class Moment>
 void update(const AdamWStep& step, std::span<const UpdateRange> ranges, std::span<const Gradient> gradient,
             const AdamWStateIn<Moment>& state, std::span<c10::BFloat16> compute, const Team& team) {
   const std::size_t elements = gradient.size();
-  invariant(state.master.size() == elements && state.m.size() == elements && state.v.size() == elements,
-            "masters and moments are as long as the gradient");
+  invariant(state.master.size() == elements && state.m.size() == elements,
+            "masters and first moments are as long as the gradient");
+  expect_second_moments(ranges, state.v.size());
   invariant(compute.empty() || compute.size() == elements, "the compute copy is as long as the gradient");
   expect_update(step, ranges, static_cast<std::int64_t>(elements), !std::is_same_v<Moment, float>);
   for_moments(
@@ -111,9 +121,9 @@ template <class Moment>
 void update(const AdamWStep& step, std::span<const UpdateRange> ranges, std::span<const float> gradient,
             const SplitAdamWStateIn<Moment>& state, const Team& team) {
   const std::size_t elements = gradient.size();
-  invariant(state.gathered.size() == elements && state.remainder.size() == elements && state.m.size() == elements &&
-                state.v.size() == elements,
-            "both halves of masters, and moments, are as long as the gradient");
+  invariant(state.gathered.size() == elements && state.remainder.size() == elements && state.m.size() == elements,
+            "both halves of masters, and first moments, are as long as the gradient");
+  expect_second_moments(ranges, state.v.size());
   expect_update(step, ranges, static_cast<std::int64_t>(elements), !std::is_same_v<Moment, float>);
   for_moments(
       step, ranges, state.m, state.v, team,
@@ -145,9 +155,9 @@ AdamWStep adamw_step(const optimizer::OptimizerPlan& plan, double lr, std::int64
           .gradient_factor = gradient_factor};
 }
 
-Bytes adamw_traffic(const optimizer::OptimizerPlan& plan, std::int64_t elements, bool rounds) {
+Bytes adamw_traffic(std::int64_t elements, Bytes states, bool rounds) {
   const std::int64_t gradient_and_masters = 4 + 2 * 4, copy = rounds ? 2 : 0;
-  return {elements * (gradient_and_masters + copy) + 2 * plan.state_bytes(elements).value};
+  return {elements * (gradient_and_masters + copy) + 2 * states.value};
 }
 
 void adamw(const AdamWStep& step, std::span<const UpdateRange> ranges, std::span<const float> gradient,

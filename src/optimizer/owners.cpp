@@ -190,18 +190,17 @@ OwnerPlan::Buffers OwnerPlan::sent(int window, int rank) const {
 }
 
 std::vector<double> OwnerPlan::flops() const {
-  std::vector<double> by_rank(static_cast<std::size_t>(ranks()));
-  for (const MatrixWindow& window : windows_)
-    for (const Matrix& matrix : window.matrices)
-      by_rank[static_cast<std::size_t>(matrix.owner)] += newton_schulz_flops(matrix);
-  return by_rank;
+  std::vector<double> sum(static_cast<std::size_t>(ranks()));
+  for (int window = 0; window < static_cast<int>(windows_.size()); ++window)
+    std::ranges::transform(sum, flops(window), sum.begin(), std::plus<>());
+  return sum;
 }
 
-double OwnerPlan::flops(int window, int rank) const {
-  double sum = 0;
+std::vector<double> OwnerPlan::flops(int window) const {
+  std::vector<double> by_rank(static_cast<std::size_t>(ranks()));
   for (const Matrix& matrix : windows_[static_cast<std::size_t>(window)].matrices)
-    if (matrix.owner == rank) sum += newton_schulz_flops(matrix);
-  return sum;
+    by_rank[static_cast<std::size_t>(matrix.owner)] += newton_schulz_flops(matrix);
+  return by_rank;
 }
 
 }  // namespace trireme::optimizer

@@ -74,8 +74,12 @@ void shards(Memory& memory, const schedule::Schedule& schedule, const model::Mod
     if (!replay_options.trains) continue;
     if (!transient[static_cast<std::size_t>(b)])
       (host ? memory.host.gradients_sharded : memory.gradients_sharded) += times(elements, 4);
-    (host ? memory.host.optimizer : memory.optimizer) += replay_options.optimizer.state_bytes(elements);
+    (host ? memory.host.optimizer : memory.optimizer) +=
+        replay_options.optimizer.state_bytes(model[ParamBlock{b}], layout[ParamBlock{b}]);
   }
+  if (!replay_options.trains || !replay_options.optimizer.matrices()) return;
+  const optimizer::OwnerPlan owners(model, layout, *replay_options.optimizer.matrices());
+  memory.optimizer += owners.buffer_bytes(owners.rank_of(replay_options.shard_rank));
 }
 
 /// Memory of a process on a GPU for its context and loaded kernels.
@@ -121,7 +125,7 @@ Memory replay_memory(const schedule::Schedule& schedule, const model::Model& mod
   if (!replay_options.trains) return memory;
   if (const auto group = schedule::reshard_group(schedule))
     memory.parameters_resharded = times(layout.padded() / *group, size_of(replay_options.compute));
-  if (replay_options.saves_beside) memory.host.other = replay_options.optimizer.saved_bytes(layout.shard_elements());
+  if (replay_options.saves_beside) memory.host.other = replay_options.optimizer.saved_bytes(model, layout);
   memory.gradients_sharded += shard_ring_bytes(rings.downloads, model, layout, 4);
   if (schedule::has_partial(schedule) || replay_options.reduce == config::Reduce::bf16) {
     std::int64_t largest = 0;

@@ -24,7 +24,9 @@ VerbBytes::VerbBytes(const model::Model& model, const shard::Layout& layout, con
       held_stream_(model.part.sequence_parallel ? stream_ / model.part.ranks : stream_),
       width_(size_of(replay_options.compute)),
       wire_(replay_options.reduce == config::Reduce::fp32 ? 4 : 2),
-      activations_(model, replay_options) {}
+      activations_(model, replay_options) {
+  if (replay_options.optimizer.matrices()) owners_.emplace(model, layout, *replay_options.optimizer.matrices());
+}
 
 OpBytes VerbBytes::of(const schedule::Op& op) {
   bytes_ = {.activations = activations_.most_during(op)};
@@ -69,6 +71,16 @@ void VerbBytes::add(const schedule::AllReduce& op) {
            all_reduce_bytes(layout_[op.block].shard_elements(), wire_, replay_options_.replicas));
 }
 void VerbBytes::add(const schedule::Update&) {}
+void VerbBytes::add(const schedule::GatherMatrices& op) {
+  const int rank = owners_->rank_of(replay_options_.shard_rank);
+  transfer(mesh::Group::fold, "all_to_all",
+           owners_->sent(owners_->window_of(op.of.first), rank).pieces * size_of(owners_->type()));
+}
+void VerbBytes::add(const schedule::ScatterMatrices& op) {
+  const int rank = owners_->rank_of(replay_options_.shard_rank);
+  transfer(mesh::Group::fold, "all_to_all",
+           owners_->sent(owners_->window_of(op.of.first), rank).owned * size_of(owners_->type()));
+}
 
 // Between device and host.
 void VerbBytes::add(const schedule::Upload& op) { copy("upload", layout_[op.block].shard_elements() * width_); }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -46,6 +47,10 @@ class VerbBytes {
   void add(const schedule::ReduceScatter& op);
   void add(const schedule::AllReduce& op);
   void add(const schedule::Update& op);
+  void add(const schedule::PrepareMatrices&) {}
+  void add(const schedule::GatherMatrices& op);
+  void add(const schedule::Orthogonalize&) {}
+  void add(const schedule::ScatterMatrices& op);
   void add(const schedule::AllocateGradient&) {}
   void add(const schedule::FreeGradient&) {}
   void add(const schedule::Upload& op);
@@ -79,6 +84,7 @@ class VerbBytes {
   std::int64_t held_stream_;   ///< part of it that one tensor rank holds between stages
   std::int64_t width_, wire_;  ///< bytes of an element of parameters and activations; of a reduced gradient's term
   Activations activations_;
+  std::optional<optimizer::OwnerPlan> owners_;  ///< with Muon
   OpBytes bytes_;
 };
 

@@ -120,6 +120,8 @@ std::string to_text(const Resource& resource, const model::Model& model) {
     std::string operator()(const resource::NormPart& r) const { return of("squares", r.block); }
     std::string operator()(const resource::SendSlot& r) const { return slot("out", r.slot); }
     std::string operator()(const resource::ReceiveSlot& r) const { return slot("in", r.slot); }
+    std::string operator()(const resource::MatrixPieces& r) const { return fmt::format("pieces({})", r.slot); }
+    std::string operator()(const resource::OwnedMatrices& r) const { return fmt::format("matrices({})", r.slot); }
     std::string operator()(const resource::Norm&) const { return "norm"; }
   };
   return std::visit(Text{model}, resource);

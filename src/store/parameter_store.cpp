@@ -126,8 +126,20 @@ void ParameterStore::allocate_shards(const Buffers& buffers) {
         shard::without_gradient(model_[ParamBlock{b}], layout_[ParamBlock{b}], shard_of(ParamBlock{b})));
     gradient_.push_back(transient ? device::without_memory(elements, DType::fp32, device_)
                                   : shard(Category::gradients_sharded, DType::fp32, true));
-    for (std::size_t i = 0; i < states_.size(); ++i)
-      states_[i].push_back(shard(Category::optimizer, buffers.optimizer.states()[i].type));
+    for (std::size_t i = 0; i < states_.size(); ++i) {
+      const auto state = buffers.optimizer.state_layout(model_[ParamBlock{b}], layout_[ParamBlock{b}],
+                                                        shard_of(ParamBlock{b}), static_cast<int>(i));
+      states_[i].push_back(
+          device::buffer(Category::optimizer, state.elements, buffers.optimizer.states()[i].type, home, device_));
+    }
+  }
+  for (const optimizer::OwnerPlan::Buffers& slot : buffers.matrices) {
+    const DType type = buffers.optimizer.matrices().value().type;
+    const auto messages = [&](std::int64_t elements) {
+      return device::buffer(Category::optimizer, elements, type, Space::device, device_);
+    };
+    matrix_pieces_.push_back(messages(slot.pieces));
+    owned_matrices_.push_back(messages(slot.owned));
   }
   if (buffers.partial) partial_ = travelling(Category::gradients_sharded, largest, DType::fp32);
 }

@@ -120,14 +120,14 @@ std::string too_little_space(const config::Checkpoint& options, Bytes checkpoint
       to_text(needed), options.keep, options.keep > 1 ? ", or a lower checkpoint.keep" : "");
 }
 
-void warn_of_little_space(const config::RunConfig& config, std::int64_t elements) {
+void warn_of_little_space(const config::RunConfig& config, const model::Model& model) {
   if (!saves_checkpoints(config)) return;
   const config::Checkpoint& options = config.checkpoint;
   std::error_code error;
   const fs::space_info space = fs::space(options.directory, error);
   if (error) return;  // the first save finds out
   const auto there = static_cast<std::int64_t>(checkpoint::list_checkpoints(options.directory).size());
-  const std::string text = too_little_space(options, optimizer::OptimizerPlan(config).saved_bytes(elements), there,
+  const std::string text = too_little_space(options, optimizer::OptimizerPlan(config).saved_bytes(model), there,
                                             Bytes{static_cast<std::int64_t>(space.available)});
   if (!text.empty()) log::warning(text);
 }

@@ -6,6 +6,7 @@
 
 #include "trireme/base/units.hpp"
 #include "trireme/config/run_config.hpp"
+#include "trireme/model/model.hpp"
 #include "trireme/mpi/communicator.hpp"
 
 namespace trireme::train {
@@ -25,7 +26,7 @@ void check_checkpoint_directory(const config::RunConfig& config, const mpi::Comm
 [[nodiscard]] std::string too_little_space(const config::Checkpoint& options, Bytes checkpoint, std::int64_t there,
                                            Bytes free);
 
-/// Logs that for the directory of a run that saves checkpoints of `elements` parameters. For one rank.
-void warn_of_little_space(const config::RunConfig& config, std::int64_t elements);
+/// Logs that for the directory of a run that saves checkpoints of `model`. For one rank.
+void warn_of_little_space(const config::RunConfig& config, const model::Model& model);
 
 }  // namespace trireme::train

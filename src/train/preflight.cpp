@@ -124,6 +124,13 @@ void check_device(const config::Device& device) {
                     device::built_for_gpus() ? "it where it may use a GPU" : "a trireme that was built for GPUs"));
 }
 
+void check_optimizer(const config::RunConfig& config, bool gpu) {
+  if (gpu && config.optimizer.name == config::OptimizerName::muon)
+    throw ConfigError(
+        "optimizer.name: \"muon\" is not available on GPUs yet, and this run has a GPU per rank; set optimizer.name = "
+        "\"adamw\", or device.type = \"cpu\"");
+}
+
 /// Advice on the file system of the checkpoints before the first save.
 void hint_at_files(const config::RunConfig& config, const model::Model& model, const config::Resolved& mesh,
                    int node_ranks) {
@@ -131,7 +138,7 @@ void hint_at_files(const config::RunConfig& config, const model::Model& model, c
   const std::string hint =
       io::striping_hint(io::file_system_of(config.checkpoint.directory), config.checkpoint.directory,
                         checkpoint::files_of(mesh.of_storage(), config.checkpoint.ranks_per_file),
-                        optimizer::OptimizerPlan(config).saved_bytes(model.elements()));
+                        optimizer::OptimizerPlan(config).saved_bytes(model));
   if (!hint.empty()) log::info(hint);
   const std::string files = ranks_per_file_hint(mesh.of_storage(), config.checkpoint.ranks_per_file, node_ranks);
   if (!files.empty()) log::info(files);
@@ -205,12 +212,14 @@ void check_data(const config::RunConfig& given) {
 
 std::string preflight(config::RunConfig config, int ranks, int node_ranks) {
   config::require_trainable(config);
+  check_optimizer(config, config.device.type == config::DeviceType::cuda);
   check_device(config.device);
   take_document_end(config.data);
   (void)config::resolve(config, ranks);  // before model.from is read
   config::RunConfig complete = checkpoint::complete_model(config);
   const auto [mesh, model] = planner::trainable(complete, ranks);
   const bool gpu = complete.device.type != config::DeviceType::cpu && !device::probe_gpus().gpus.empty();
+  check_optimizer(complete, gpu);
   if (const std::optional<config::Sync> saved = saved_policy(complete, mesh)) {
     config.sync = *saved;
     log::info(fmt::format("sync.policy = auto: {}, as this run began", config::to_text(saved->policy)));

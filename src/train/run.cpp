@@ -289,9 +289,9 @@ ExitCode run_training(const config::RunConfig& given, const mpi::Communicator& w
     locks.take(config);
     if (saves_checkpoints(config))
       stopping.watch_time(config.train.stop_before_limit_seconds,
-                          checkpoint::staging_bytes(job.layout()).value / job.mesh().replicate);
+                          checkpoint::staging_bytes(shards_of(job)).value / job.mesh().replicate);
     supervise::remove_hang_reports(config.run.output);
-    warn_of_little_space(config, job.whole_model().elements());
+    warn_of_little_space(config, job.whole_model());
   });
   check_checkpoint_directory(config, supervision.world());
 

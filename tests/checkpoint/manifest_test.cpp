@@ -17,8 +17,9 @@ namespace {
 
 using testing::HasSubstr;
 
-/// Two ranks, of the shard or of the pipeline axis, that share a vector and a matrix, with all their moments.
-std::string sound(const mesh::Mesh& mesh = {.replicate = 1, .shard = 2, .tensor = 1}) {
+/// Two ranks, of the shard or of the pipeline axis, that share a vector and a matrix, with all their moments. muon:
+/// updates the matrix, which has no second moment.
+std::string sound(const mesh::Mesh& mesh = {.replicate = 1, .shard = 2, .tensor = 1}, bool muon = false) {
   Manifest manifest;
   manifest.state.step = 7;
   manifest.state.taken = {3, 4};
@@ -26,6 +27,7 @@ std::string sound(const mesh::Mesh& mesh = {.replicate = 1, .shard = 2, .tensor 
   manifest.mesh = mesh;
   manifest.model = {{"model.layers", "1"}};
   manifest.parameters = {{"a.weight", {6}}, {"b.weight", {4, 5}}};
+  if (muon) manifest.rules = {optimizer::UpdateRule::adamw, optimizer::UpdateRule::muon};
   manifest.digests = {1, 0xffffffffffffffffULL};
   std::vector<std::string> files;
   for (int rank = 0; rank < 2; ++rank) {
@@ -46,7 +48,8 @@ std::string sound(const mesh::Mesh& mesh = {.replicate = 1, .shard = 2, .tensor 
       if (rank == 0)
         dataset.slices.push_back({.parameter = 0, .hyperslab = {.length = 6}, .offset = 0, .checksums = {9}});
       const shard::Hyperslab half{.first = 10 * rank, .length = 10};
-      dataset.slices.push_back({.parameter = 1, .hyperslab = half, .offset = 20, .checksums = {0xabc}});
+      if (has(manifest, quantity, 1))
+        dataset.slices.push_back({.parameter = 1, .hyperslab = half, .offset = 20, .checksums = {0xabc}});
       file.datasets.push_back(dataset);
       at += 256;
     }
@@ -104,6 +107,32 @@ TEST(Manifest, NamesTheFilesOfPipelineRanks) {
   EXPECT_THAT(changed("pp-01-tp-00.h5\",\"dp_rank\":0,\"tensor_rank\":0,\"pipeline_rank\":1",
                       "pp-02-tp-00.h5\",\"dp_rank\":0,\"tensor_rank\":0,\"pipeline_rank\":2"),
               HasSubstr("files are out of order"));
+}
+
+TEST(Manifest, ListsTheRuleOfEveryParameterIfNotAllAreAdamWs) {
+  EXPECT_EQ(sound().find("rules"), std::string::npos);
+  for (const mesh::Mesh& mesh : {mesh::Mesh{.shard = 2}, mesh::Mesh{.pipeline = 2}}) {
+    const std::string text = sound(mesh, true);
+    EXPECT_NE(text.find("\"version\":4"), std::string::npos);
+    const Manifest manifest = parse_manifest("index.h5", text);
+    EXPECT_EQ(manifest.rules, (std::vector{optimizer::UpdateRule::adamw, optimizer::UpdateRule::muon}));
+    EXPECT_EQ(format_version(manifest), 4);
+    EXPECT_EQ(decode(encode(manifest)).rules, manifest.rules);
+    const auto changed = [&](const std::string& what, const std::string& instead) {
+      std::string other = text;
+      return message_of(other.replace(other.find(what), what.size(), instead));
+    };
+    EXPECT_THAT(changed("\"version\":4", "\"version\":2"),
+                testing::AnyOf(HasSubstr("lacks 20 of its 20 elements"), HasSubstr("not of its format version")));
+    EXPECT_THAT(changed("\"parameters\":[1]", "\"parameters\":[0]"), HasSubstr("a parameter has two rules"));
+    EXPECT_THAT(changed("\"parameters\":[1]", "\"parameters\":[2]"), HasSubstr("out of range"));
+    EXPECT_THAT(changed("\"parameters\":[0]", "\"parameters\":[]"), HasSubstr("a parameter has no rule"));
+    EXPECT_THAT(changed("\"muon\"", "\"lion\""), HasSubstr("rules.muon is missing"));
+    EXPECT_THAT(changed("\"states\":[\"first_moment\"]", "\"states\":[]"), HasSubstr("the states of muon"));
+    EXPECT_THAT(message_of(text.substr(0, text.find("\"parameters\":[0]")) + "\"parameters\":[0,1]" +
+                           text.substr(text.find("\"parameters\":[0]") + 16)),
+                HasSubstr("a parameter has two rules"));
+  }
 }
 
 TEST(Manifest, OfARunWithoutAPipelineIsWhatEarlierBuildsRead) {

@@ -109,7 +109,7 @@ RunConfig everything_set() {
               .budget = Bytes{77}};
   c.loss = {
       .z_loss = 1e-4, .balance_loss = 1e-5, .router_z_loss = 1e-3, .balance_bias_rate = 1e-2, .chunk_tokens = 128};
-  c.optimizer = {.name = "adamw",
+  c.optimizer = {.name = OptimizerName::muon,
                  .lr = 6e-4,
                  .beta1 = 0.1,
                  .beta2 = 0.2,
@@ -117,7 +117,14 @@ RunConfig everything_set() {
                  .weight_decay = 0.3,
                  .no_decay = {"*a*", "\"b\""},
                  .clip_norm = 1e22,
-                 .groups = {{.names = {"*q*"}, .lr = 0.5, .weight_decay = 0.25}, {.names = {"*k*"}, .lr = 3}}};
+                 .groups = {{.names = {"*q*"}, .lr = 0.5, .weight_decay = 0.25}, {.names = {"*k*"}, .lr = 3}},
+                 .momentum = 0.9,
+                 .nesterov = false,
+                 .scale = MuonScale::spectral,
+                 .newton_schulz = NewtonSchulz::polar_express,
+                 .newton_schulz_precision = NewtonSchulzPrecision::bf16,
+                 .adamw = {"*router*"},
+                 .window_bytes = Bytes{1 << 20}};
   c.lr = {.schedule = LrSchedule::wsd,
           .warmup_steps = 5,
           .end_step = 90,
@@ -164,7 +171,6 @@ RunConfig everything_set() {
 TEST(PrintRunFile, LeavesNoOptionAtItsDefaultUnprinted) {
   const RunConfig config = everything_set();
   for (const Option& option : options()) {
-    if (option.name() == "optimizer.name") continue;
     EXPECT_TRUE(option.print(config).has_value()) << option.name();
     EXPECT_NE(option.print(config), option.print(RunConfig{})) << option.name() << " needs another value in this test";
   }
@@ -232,7 +238,7 @@ TEST(Differences, AreTheOptionsWhoseValuesDiffer) {
   EXPECT_EQ(found[0].before, print(base.batch.micro));
   EXPECT_EQ(found[0].after, "4");
   EXPECT_EQ(found[1].key, "trace_steps");
-  EXPECT_EQ(differences(RunConfig{}, everything_set()).size(), options().size() - 1) << "all except optimizer.name";
+  EXPECT_EQ(differences(RunConfig{}, everything_set()).size(), options().size());
 }
 
 TEST(PrintRunFile, ExplainsEachKey) {

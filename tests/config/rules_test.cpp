@@ -41,6 +41,23 @@ TEST(Rules, SplitMastersHaveABf16Half) {
   EXPECT_EQ(mistakes_with({"precision.masters=split", "precision.compute=bf16"}), "");
 }
 
+TEST(Rules, KeysOfMuonHaveAnEffect) {
+  EXPECT_EQ(with({"optimizer.name=muon", "optimizer.momentum=0.9", "optimizer.scale=jordan"}).optimizer.momentum, 0.9);
+  for (const char* key : {"momentum=0.9", "nesterov=false", "scale=jordan", "newton_schulz=polar_express",
+                          "newton_schulz_precision=fp32", "adamw=[\"*router*\"]", "window_bytes=1MiB"}) {
+    EXPECT_THAT(mistakes_with({std::string("optimizer.") + key}),
+                HasSubstr("has no effect with optimizer.name = \"adamw\"; remove it, or set optimizer.name = \"muon\""))
+        << key;
+    EXPECT_EQ(mistakes_with({"optimizer.name=muon", std::string("optimizer.") + key}), "") << key;
+  }
+}
+
+TEST(Rules, MuonKeepsItsMomentumInFp32) {
+  EXPECT_THAT(mistakes_with({"optimizer.name=muon", "precision.moments=bf16"}),
+              HasSubstr("keeps its momentum in fp32"));
+  EXPECT_THAT(mistakes_with({"optimizer.name=lion"}), HasSubstr("expected one of adamw | muon"));
+}
+
 TEST(Rules, TokenIdsAreInTheVocabulary) {
   EXPECT_THAT(mistakes_with({"data.ignore_targets=[0, 320]"}),
               HasSubstr("token id 320 is beyond model.vocab_size 320"));

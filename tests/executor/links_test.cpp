@@ -63,6 +63,12 @@ TEST(Links, OfARunAreThoseOfItsGroups) {
   EXPECT_EQ(text_of(links_of({.mesh = {.tensor = 2}, .expert_blocks = true, .sums_loads = true})),
             "shard/gather shard/reduce dp/compute tensor/tensor tensor/reduce tensor/compute sequence/expert "
             "expert_shard/gather expert_shard/reduce");
+  EXPECT_EQ(text_of(links_of({.mesh = {.replicate = 2, .tensor = 2}, .matrices = true})),
+            "shard/gather shard/reduce replicate/reduce dp/compute tensor/tensor tensor/reduce tensor/compute "
+            "fold/gather fold/reduce");
+  EXPECT_EQ(text_of(links_of({.mesh = {.replicate = 2}, .matrices = true})),
+            "shard/gather shard/reduce replicate/reduce dp/compute")
+      << "replicas update alike";
   EXPECT_EQ(text_of(links_of({.mesh = {.pipeline = 2, .shard = 2}})),
             "shard/gather shard/reduce dp/compute pipeline/compute pipeline/send pipeline/receive");
   EXPECT_EQ(text_of(links_of({.mesh = {.pipeline = 2}, .tied = true})),

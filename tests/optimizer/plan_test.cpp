@@ -30,6 +30,12 @@ model::ParameterBlock block() {
                          parameter("model.layers.0.o_proj.bias", {10})}};
 }
 
+model::Model model_of_block() {
+  model::Model model;
+  model.parameter_blocks = {block()};
+  return model;
+}
+
 std::vector<UpdateRange> ranges(int shards, int rank) { return plan().ranges(block(), {block(), shards}, rank); }
 
 TEST(OptimizerPlan, GroupsFollowTheGlobs) {
@@ -108,8 +114,8 @@ TEST(OptimizerPlan, AdamWKeepsTwoMomentsInFp32) {
   const std::vector<StateSpec> expected{{"first_moment", DType::fp32}, {"second_moment", DType::fp32}};
   const OptimizerPlan plan;
   EXPECT_EQ(std::vector(plan.states().begin(), plan.states().end()), expected);
-  EXPECT_EQ(plan.state_bytes(384).value, 384 * 8);
-  EXPECT_EQ(plan.saved_bytes(330).value, 330 * 12);
+  EXPECT_EQ(plan.state_bytes(block(), {block(), 1}).value, 384 * 8);
+  EXPECT_EQ(plan.saved_bytes(model_of_block()).value, (100 + 128 + 50 + 10) * 12);
 }
 
 TEST(OptimizerPlan, MomentsInBf16TakeHalfTheMemoryAndNoLessOfCheckpoints) {
@@ -118,8 +124,8 @@ TEST(OptimizerPlan, MomentsInBf16TakeHalfTheMemoryAndNoLessOfCheckpoints) {
   const OptimizerPlan plan(config);
   EXPECT_TRUE(plan.rounds_states());
   EXPECT_FALSE(OptimizerPlan().rounds_states());
-  EXPECT_EQ(plan.state_bytes(384).value, 384 * 4);
-  EXPECT_EQ(plan.saved_bytes(330).value, 330 * 12);
+  EXPECT_EQ(plan.state_bytes(block(), {block(), 1}).value, 384 * 4);
+  EXPECT_EQ(plan.saved_bytes(model_of_block()).value, (100 + 128 + 50 + 10) * 12);
 }
 
 TEST(OptimizerPlan, RangesOfRoundedStatesAreOfOneParameterAndHaveItsKey) {
@@ -136,6 +142,54 @@ TEST(OptimizerPlan, RangesOfRoundedStatesAreOfOneParameterAndHaveItsKey) {
   EXPECT_NE(rest[0].key, rest[1].key);
   config.run.seed = 5;
   EXPECT_NE(OptimizerPlan(config).ranges(block(), {block(), 2}, 1)[0].key, rest[0].key);
+}
+
+/// q and up are matrices that Muon updates.
+model::ParameterBlock block_with_matrices() {
+  model::ParameterBlock block = optimizer::block();
+  block.parameters[0].role = model::Role::attention_norm;
+  block.parameters[1].role = model::Role::q;
+  block.parameters[2].role = model::Role::up;
+  block.parameters[3].role = model::Role::o_bias;
+  return block;
+}
+
+OptimizerPlan muon(std::vector<std::string> adamw = {}) {
+  config::RunConfig config;
+  config.optimizer.name = config::OptimizerName::muon;
+  config.optimizer.no_decay = {"*norm*", "*.bias"};
+  config.optimizer.adamw = std::move(adamw);
+  return OptimizerPlan(config);
+}
+
+TEST(OptimizerPlan, MatricesOfMuonHaveNoSecondMomentAndNoRange) {
+  const model::ParameterBlock block = block_with_matrices();
+  const shard::BlockLayout layout(block, 1);
+  const std::vector<UpdateRange> expected{{.elements = {0, 100}, .group = constant},
+                                          {.elements = {320, 330}, .group = constant, .second_shift = 100 - 320}};
+  EXPECT_EQ(muon().ranges(block, layout, 0), expected);
+  EXPECT_EQ(muon().state_bytes(block, layout).value, (384 + 110) * 4);
+  EXPECT_EQ(muon({"*up_proj*", "*q_proj*"}).ranges(block, layout, 0), plan().ranges(block, layout, 0))
+      << "globs give matrices to AdamW";
+  EXPECT_EQ(muon({"*"}).state_bytes(block, layout).value, 384 * 8);
+}
+
+TEST(OptimizerPlan, SecondMomentsOfAllShardsAreEquallyLongAndDoNotOverlap) {
+  const model::ParameterBlock block = block_with_matrices();
+  for (const int shards : {1, 2, 3, 7}) {
+    const shard::BlockLayout layout(block, shards);
+    for (int shard = 0; shard < shards; ++shard) {
+      const StateLayout second = muon({"*up_proj*"}).state_layout(block, layout, shard, 1);
+      EXPECT_EQ(second.elements, muon({"*up_proj*"}).state_layout(block, layout, 0, 1).elements);
+      std::int64_t end = 0;
+      for (const shard::Slice& slice : layout.slices(shard)) {
+        if (slice.parameter == 1) continue;  // q
+        EXPECT_EQ(second.place(slice.parameter, slice.offset), end) << "end to end";
+        end += slice.elements.size();
+      }
+      EXPECT_LE(end, second.elements);
+    }
+  }
 }
 
 }  // namespace

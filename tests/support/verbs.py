@@ -35,7 +35,7 @@ def verbs() -> str:
     ops = read("include/trireme/schedule/op.hpp", "include/trireme/schedule/optimizer_ops.hpp")
     descriptions = "".join(path.read_text() for path in sorted((SOURCE / "src/schedule/verbs").glob("*.hpp")))
     meanings = {name: joined(text, "///") for text, name in re.findall(r"((?:^///.*\n)+)(?:enum class .*\n)?struct (\w+) \{", ops, re.M)}
-    variant = re.search(r"using Op = std::variant<([^>]*)>", ops)
+    variant = re.search(r"using Op =\s+std::variant<([^>]*)>", ops)
     assert variant, "op.hpp has no variant of all verbs"
     rows = []
     for name in re.findall(r"\w+", variant[1]):

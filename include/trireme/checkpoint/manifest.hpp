@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -114,15 +115,34 @@ struct Manifest {
   Metadata model;          ///< architecture and sizes
   Metadata versions;       ///< of the program and its libraries
   std::vector<SavedParameter> parameters;
+  std::vector<optimizer::UpdateRule> rules;  ///< by parameter; empty: AdamW updates all
   std::vector<SavedFile> files;
   std::vector<std::uint64_t> digests;  ///< by world rank: `shard_digest` of all that it held
 };
 
-/// The format version of a checkpoint saved by `mesh`: the lowest one that can represent it, so that earlier builds can
-/// read as many as possible. Version 3 adds pipeline ranks.
-[[nodiscard]] constexpr int format_version(const mesh::Mesh& mesh) { return mesh.pipeline > 1 ? 3 : 2; }
+/// The format version of a checkpoint: the lowest one that can represent it, so that earlier builds can read as many as
+/// possible. Version 3 adds pipeline ranks, version 4 parameters that are not updated by AdamW.
+[[nodiscard]] inline int format_version(const Manifest& manifest) {
+  if (!manifest.rules.empty()) return 4;
+  return manifest.mesh.pipeline > 1 ? 3 : 2;
+}
 /// The versions that this program reads.
-inline constexpr std::array format_versions{2, 3};
+inline constexpr std::array format_versions{2, 3, 4};
+
+/// The rules of all parameters in the model's order; empty if AdamW updates all.
+[[nodiscard]] std::vector<optimizer::UpdateRule> saved_rules(const model::Model& model,
+                                                             const optimizer::OptimizerPlan& plan);
+/// The name of a rule in a manifest.
+[[nodiscard]] std::string_view to_text(optimizer::UpdateRule rule);
+/// The states of parameters that a rule updates.
+[[nodiscard]] inline std::span<const std::string_view> states_of(optimizer::UpdateRule rule) {
+  return std::span(optimizer::adamw_states).first(rule == optimizer::UpdateRule::adamw ? 2 : 1);
+}
+/// Whether the elements of parameter `index` have a quantity.
+[[nodiscard]] inline bool has(const Manifest& manifest, Quantity quantity, std::size_t index) {
+  return manifest.rules.empty() || manifest.rules[index] == optimizer::UpdateRule::adamw ||
+         quantity == Quantity::parameter || state_of(quantity) == 0;
+}
 
 /// Architecture and sizes of a model, to be compared.
 [[nodiscard]] Metadata model_metadata(const model::Model& model);

@@ -49,6 +49,9 @@ void check_experts(const RunConfig& config);
 /// Rules of 8-bit products.
 [[nodiscard]] std::vector<Rule> precision_rules();
 
+/// Rules of Muon.
+[[nodiscard]] std::vector<Rule> muon_rules();
+
 /// Fills in the defaults that depend on other keys, but not on the number of ranks.
 void complete(RunConfig& config);
 

@@ -29,6 +29,13 @@ enum class Recompute { none, selective, block };
 enum class ContextMethod { gather, heads };
 enum class PipelineKind { gpipe, one_f_one_b, interleaved, zb_h1, zbv, dualpipev };
 enum class Offload { none, optimizer, parameters };
+enum class OptimizerName { adamw, muon };
+/// Factor of an orthogonalized update; with moonlight its RMS is that of AdamW's.
+enum class MuonScale { moonlight, jordan, spectral };
+/// Coefficients of the Newton-Schulz iterations: Jordan 2024, or Polar Express (Amsel et al. 2025) with a safety factor
+/// of 1.01.
+enum class NewtonSchulz { jordan, polar_express };
+enum class NewtonSchulzPrecision { automatic, fp32, bf16 };
 enum class LrSchedule { cosine, linear, constant, wsd };
 enum class DataOnResume { keep_going, restart };
 enum class DeviceType { automatic, cpu, cuda };
@@ -208,7 +215,7 @@ struct ParameterGroup {
 };
 
 struct Optimizer {
-  std::string name = "adamw";
+  OptimizerName name = OptimizerName::adamw;
   double lr = 3e-4;
   double beta1 = 0.9;
   double beta2 = 0.95;
@@ -217,6 +224,14 @@ struct Optimizer {
   std::vector<std::string> no_decay = {"*norm*", "*.ln_*", "*.bias"};  ///< globs over Hugging Face parameter names
   double clip_norm = 1.0;                                              ///< 0: off
   std::vector<ParameterGroup> groups;
+  // Settings of Muon.
+  double momentum = 0.95;
+  bool nesterov = true;
+  MuonScale scale = MuonScale::moonlight;
+  NewtonSchulz newton_schulz = NewtonSchulz::jordan;
+  NewtonSchulzPrecision newton_schulz_precision = NewtonSchulzPrecision::automatic;
+  std::vector<std::string> adamw;  ///< globs over Hugging Face parameter names: matrices that AdamW updates
+  Bytes window_bytes{std::int64_t{1} << 30};
 };
 
 struct Lr {

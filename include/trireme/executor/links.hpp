@@ -29,6 +29,7 @@ struct LinkOptions {
   bool tied = false;               ///< the first and the last pipeline rank hold the same embedding
   bool expert_blocks = false;      ///< experts are separate parameter blocks
   bool sums_loads = false;         ///< routers read loads of sequences that several ranks divide
+  bool matrices = false;           ///< ranks send matrices to their owners
   bool gradients_on_host = false;  ///< of tensors on a GPU: those of the host are reduced there
   [[nodiscard]] int ranks(mesh::Group group) const;
 };

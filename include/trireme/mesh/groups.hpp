@@ -13,9 +13,9 @@ namespace trireme::mesh {
 /// by dp rank. pipeline: the ranks that hold the parts of one model and train on the same tokens; tied: the first and
 /// the last of them, which both hold a tied embedding; those between are single. shard_group: neighbours on the shard
 /// axis that keep a copy of the parameters (sync.reshard_after_forward). expert: neighbours of a fold, shard x context
-/// x tensor, that exchange rows for their experts; expert_shard: ranks of the fold with the same experts. sequence:
-/// ranks that have other tokens of the same sequences. tensor_group: neighbours on the tensor axis that share key and
-/// value heads.
+/// x tensor, that exchange rows for their experts; expert_shard: ranks of the fold with the same experts; fold: all of
+/// its ranks, which exchange matrices with their owners (Muon). sequence: ranks that have other tokens of the same
+/// sequences. tensor_group: neighbours on the tensor axis that share key and value heads.
 enum class Group {
   replicate,
   shard,
@@ -28,6 +28,7 @@ enum class Group {
   tensor_group,
   expert,
   expert_shard,
+  fold,
   sequence
 };
 
@@ -59,6 +60,7 @@ inline constexpr std::array groups{
     GroupRow{Group::tensor_group, "tensor_group", Axis::tensor, "tensor_group", Members::neighbours},
     GroupRow{Group::expert, "expert", fold, "expert", Members::neighbours},
     GroupRow{Group::expert_shard, "expert_shard", fold, "expert_shard", Members::strided},
+    GroupRow{Group::fold, "fold", fold, "fold"},
     GroupRow{Group::sequence, "sequence", {Axis::context, Axis::tensor}, "expert"},
 };
 

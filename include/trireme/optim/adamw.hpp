@@ -30,10 +30,12 @@ struct AdamWStep {
 [[nodiscard]] AdamWStep adamw_step(const optimizer::OptimizerPlan& plan, double lr, std::int64_t count,
                                    double gradient_factor);
 
-/// Bytes that an update of `elements` elements reads and writes. rounds: it writes a bf16 copy of fp32 masters.
-[[nodiscard]] Bytes adamw_traffic(const optimizer::OptimizerPlan& plan, std::int64_t elements, bool rounds);
+/// Bytes that an update of `elements` elements with states of `states` bytes reads and writes. rounds: it writes a bf16
+/// copy of fp32 masters.
+[[nodiscard]] Bytes adamw_traffic(std::int64_t elements, Bytes states, bool rounds);
 
-/// State of a shard between steps: fp32 masters, moments in fp32 or bf16, [shard_elements] each, not overlapping.
+/// State of a shard between steps: fp32 masters, moments in fp32 or bf16, [shard_elements] each, not overlapping. v may
+/// be shorter: UpdateRange::second_shift.
 template <class Moment>
 struct AdamWStateIn {
   std::span<float> master;

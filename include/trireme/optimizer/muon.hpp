@@ -6,19 +6,17 @@
 #include <span>
 #include <string>
 
+#include "trireme/config/run_config.hpp"
 #include "trireme/model/model.hpp"
 
 /// Muon (Jordan 2024; Moonlight, Liu et al. 2025) as values: its parameters, and the numbers of its iterations.
 namespace trireme::optimizer {
 
-/// Factor of an orthogonalized update; with moonlight its RMS is that of AdamW's.
-enum class MuonScale { moonlight, jordan, spectral };
+using config::MuonScale, config::NewtonSchulz;
+
 /// moonlight: 0.2 sqrt(max(rows, columns)); jordan: sqrt(max(1, rows / columns)); spectral: sqrt(rows / columns).
 [[nodiscard]] double muon_scale(MuonScale scale, std::int64_t rows, std::int64_t columns);
 
-/// Coefficients of the Newton-Schulz iterations: Jordan 2024, or Polar Express (Amsel et al. 2025) with a safety factor
-/// of 1.01.
-enum class NewtonSchulz { jordan, polar_express };
 /// Coefficients of one iteration, X = a X + (b X X^T + c (X X^T)^2) X.
 struct NewtonSchulzStep {
   double a, b, c;

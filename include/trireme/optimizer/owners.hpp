@@ -50,6 +50,7 @@ struct OwnerOptions {
   std::vector<std::string> adamw{};     ///< globs: matrices that AdamW updates
   DType type = DType::fp32;             ///< of matrices in messages
   Bytes window{std::int64_t{1} << 30};  ///< of matrices for each rank that are exchanged at once
+  friend bool operator==(const OwnerOptions&, const OwnerOptions&) = default;
 };
 
 /// Owners and messages of the ranks with the same blocks and another part of each: shard x context x tensor, the fold.
@@ -85,8 +86,8 @@ class OwnerPlan {
   [[nodiscard]] Buffers sent(int window, int rank) const;
   /// FLOPs of each rank in a step.
   [[nodiscard]] std::vector<double> flops() const;
-  /// FLOPs of the matrices that a rank has in a window.
-  [[nodiscard]] double flops(int window, int rank) const;
+  /// FLOPs of each rank in a window.
+  [[nodiscard]] std::vector<double> flops(int window) const;
 
  private:
   /// Pieces of one matrix on a rank, without places.

@@ -133,6 +133,16 @@ struct ReceiveSlot {
   Slot slot;
   friend auto operator<=>(const ReceiveSlot&, const ReceiveSlot&) = default;
 };
+/// This rank's pieces of matrices, on their way to owners and back.
+struct MatrixPieces {
+  int slot = 0;
+  friend auto operator<=>(const MatrixPieces&, const MatrixPieces&) = default;
+};
+/// Matrices that this rank owns.
+struct OwnedMatrices {
+  int slot = 0;
+  friend auto operator<=>(const OwnedMatrices&, const OwnedMatrices&) = default;
+};
 /// The clip factor and the agreement to skip.
 struct Norm {
   friend auto operator<=>(const Norm&, const Norm&) = default;
@@ -140,12 +150,13 @@ struct Norm {
 
 }  // namespace resource
 
-using Resource = std::variant<resource::ParameterSlot, resource::GradientSlot, resource::MasterShard,
-                              resource::GradientShard, resource::PartialShard, resource::GroupCopy, resource::Hidden,
-                              resource::Recomputed, resource::Branch, resource::BranchAgain, resource::Vocabulary,
-                              resource::Saved, resource::DeviceShard, resource::UploadSlot, resource::DownloadSlot,
-                              resource::HostCopy, resource::NormPart, resource::SendSlot, resource::ReceiveSlot,
-                              resource::Norm, resource::Keys, resource::Rows, resource::Counts, resource::Statistics>;
+using Resource =
+    std::variant<resource::ParameterSlot, resource::GradientSlot, resource::MasterShard, resource::GradientShard,
+                 resource::PartialShard, resource::GroupCopy, resource::Hidden, resource::Recomputed, resource::Branch,
+                 resource::BranchAgain, resource::Vocabulary, resource::Saved, resource::DeviceShard,
+                 resource::UploadSlot, resource::DownloadSlot, resource::HostCopy, resource::NormPart,
+                 resource::SendSlot, resource::ReceiveSlot, resource::Norm, resource::Keys, resource::Rows,
+                 resource::Counts, resource::Statistics, resource::MatrixPieces, resource::OwnedMatrices>;
 
 [[nodiscard]] std::string to_text(const Resource& resource, const model::Model& model);
 

@@ -223,10 +223,11 @@ struct Take {
   friend bool operator==(const Take&, const Take&) = default;
 };
 
-using Op = std::variant<Unshard, Reshard, Forward, Backward, ReduceScatter, AllReduce, ClipNorm, Update, Recompute,
-                        Upload, OffloadGradient, SumSquares, OffloadActivations, DropActivations, ReloadActivations,
-                        Exchanged, Rebuild, AllReduceReplicated, Put, Send, Receive, Take, AllocateGradient,
-                        FreeGradient, AllocateActivations>;
+using Op =
+    std::variant<Unshard, Reshard, Forward, Backward, ReduceScatter, AllReduce, ClipNorm, Update, Recompute, Upload,
+                 OffloadGradient, SumSquares, OffloadActivations, DropActivations, ReloadActivations, Exchanged,
+                 Rebuild, AllReduceReplicated, Put, Send, Receive, Take, AllocateGradient, FreeGradient,
+                 AllocateActivations, PrepareMatrices, GatherMatrices, Orthogonalize, ScatterMatrices>;
 
 [[nodiscard]] Lane lane_of(const Op& op);
 

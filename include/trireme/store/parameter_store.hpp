@@ -54,7 +54,8 @@ struct Buffers {
   std::vector<bool> transient_gradients{};  ///< by parameter block: allocated per step
   bool trains = true;                       ///< false: no gradients and optimizer state
   optimizer::OptimizerPlan optimizer{};
-  bool split_masters = false;        ///< masters are stored as bf16 and a remainder
+  std::vector<optimizer::OwnerPlan::Buffers> matrices{};  ///< by slot: messages of matrices, with Muon
+  bool split_masters = false;                             ///< masters are stored as bf16 and a remainder
   std::int64_t stream_elements = 0;  ///< of a slot between pipeline ranks: a microbatch's residual stream
   Allocate travelling_memory{};      ///< allocator of registered device buffers for collectives; absent: the usual one
 };
@@ -105,11 +106,16 @@ class ParameterStore {
   /// uninitialized, or NaN (poison).
   void allocate_gradient(ParamBlock block, bool poison = false);
   void free_gradient(ParamBlock block);
-  /// State `index` of the optimizer's (OptimizerPlan::states): [shard_elements] in its type.
+  /// State `index` of the optimizer's (OptimizerPlan::states), in its type, laid out as OptimizerPlan::state_layout.
   [[nodiscard]] at::Tensor& state(ParamBlock block, int index) {
     return at(states_.at(static_cast<std::size_t>(index)), block);
   }
   [[nodiscard]] int states() const { return static_cast<int>(states_.size()); }
+
+  /// With Muon, in the type of matrices: this rank's pieces of those of a window, by owner, and those that it owns, by
+  /// rank (optimizer::OwnerPlan).
+  [[nodiscard]] at::Tensor& matrix_pieces(int slot) { return matrix_pieces_.at(static_cast<std::size_t>(slot)); }
+  [[nodiscard]] at::Tensor& owned_matrices(int slot) { return owned_matrices_.at(static_cast<std::size_t>(slot)); }
 
   /// Number of changes of the masters other than by updates.
   [[nodiscard]] std::int64_t masters_version() const { return masters_version_; }
@@ -171,6 +177,8 @@ class ParameterStore {
   [[nodiscard]] at::Tensor gradient_view(model::ParamRef ref) { return view(gradient(ref.block), ref); }
 
   [[nodiscard]] const shard::Layout& layout() const { return layout_; }
+  /// Index of this rank among those that the parameters are sharded over.
+  [[nodiscard]] int shard_rank() const { return shard_rank_; }
   /// Index of this rank's shard of the block.
   [[nodiscard]] int shard_of(ParamBlock block) const { return layout_.shard_of(block, shard_rank_); }
   [[nodiscard]] DType compute() const { return compute_; }
@@ -206,6 +214,7 @@ class ParameterStore {
   std::vector<at::Tensor> master_, remainder_, compute_shard_, host_compute_shard_, gradient_, group_copy_,
       choice_bias_, common_;
   std::vector<std::vector<at::Tensor>> states_;              ///< by state, then by parameter block
+  std::vector<at::Tensor> matrix_pieces_, owned_matrices_;   ///< by slot
   std::vector<device::Charge> charges_;                      ///< of this rank's parts of common_
   std::vector<std::vector<shard::Range>> without_gradient_;  ///< by parameter block
   std::int64_t masters_version_ = 0;

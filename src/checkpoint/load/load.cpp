@@ -4,9 +4,14 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
+#include <map>
+#include <utility>
+
 #include "checkpoint/load/share.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/base/fault.hpp"
+#include "trireme/base/log.hpp"
 #include "trireme/base/text.hpp"
 #include "trireme/checkpoint/directory.hpp"
 #include "trireme/checkpoint/model_metadata.hpp"
@@ -17,18 +22,41 @@
 namespace trireme::checkpoint {
 namespace {
 
-void read_shards(Reader& reader, const Shards& shards) {
+/// restarts: moments are set to 0.
+void read_shards(Reader& reader, const Shards& shards, bool restarts) {
   for (const Quantity quantity : all_quantities)
     for (int b = 0; b < shards.model.param_blocks(); ++b) {
       const ParamBlock block{b};
       const std::span<float> values = shards.values(quantity, block);
-      const auto pieces = shard::whole_slices(shards.model[block], shards.layout[block],
-                                              shards.layout.shard_of(block, shards.at.shard));
+      if (restarts && quantity != Quantity::parameter) {
+        std::ranges::fill(values, 0.0F);
+        continue;
+      }
+      const int shard = shards.layout.shard_of(block, shards.at.shard);
+      const optimizer::StateLayout places = shards.places(quantity, block, shard);
+      const auto pieces = shard::whole_slices(shards.model[block], shards.layout[block], shard);
       for (const shard::StridedSlice& slice : shard::fold(shards.model[block], pieces))
-        reader.read(
-            quantity, shards.model[{block, slice.parameter}].name, slice.hyperslab,
-            values.subspan(static_cast<std::size_t>(slice.offset), static_cast<std::size_t>(slice.hyperslab.size())));
+        if (shards.has(quantity, block, slice.parameter))
+          reader.read(quantity, shards.model[{block, slice.parameter}].name, slice.hyperslab,
+                      values.subspan(static_cast<std::size_t>(places.place(slice.parameter, slice.offset)),
+                                     static_cast<std::size_t>(slice.hyperslab.size())));
     }
+}
+
+/// The first parameter whose rule in the run differs from that in the checkpoint; "": there is none. With the number
+/// of those.
+std::pair<std::string, int> other_rules(const Manifest& manifest, const Shards& shards) {
+  std::map<std::string_view, optimizer::UpdateRule> saved;
+  for (std::size_t p = 0; p < manifest.rules.size(); ++p) saved[manifest.parameters[p].name] = manifest.rules[p];
+  std::pair<std::string, int> found{"", 0};
+  for (const model::ParameterBlock& block : shards.whole_model().parameter_blocks)
+    for (const model::Parameter& parameter : block.parameters) {
+      const auto before = saved.find(parameter.name);
+      const auto rule = before == saved.end() ? optimizer::UpdateRule::adamw : before->second;
+      if (rule == shards.optimizer.rule_of(parameter)) continue;
+      if (found.second++ == 0) found.first = parameter.name;
+    }
+  return found;
 }
 
 /// The rank of the mesh that saved which held the same as this one; -1: none. With a pipeline, whose ranks may hold
@@ -84,7 +112,17 @@ Manifest load(const mpi::Communicator& world, const std::string& path, const Sha
   });
   Manifest manifest = share_head(world, whole);
   check_model(path, manifest, shards.whole_model());
-  Request request = request_for(manifest, shards, Reads::training_state);
+  const auto [parameter, others] = other_rules(manifest, shards);
+  const bool restarts = others > 0;
+  if (restarts) {
+    if (world.rank() == 0 && manifest.state.updates > 0)
+      log::warning(
+          fmt::format("{}: {} parameter{} updated by another rule than now ({}): all moments and the number of updates "
+                      "restart at 0; warm the learning rate up again, or set [optimizer] as it was",
+                      path, others, others == 1 ? " was" : "s were", parameter));
+    manifest.state.updates = 0;
+  }
+  Request request = request_for(manifest, shards, restarts ? Reads::parameters : Reads::training_state);
   request.digest_of = rank_like_this(manifest, shards);
   Part part = share_part(world, whole, request, shards);
   manifest.files = std::move(part.files);
@@ -92,9 +130,9 @@ Manifest load(const mpi::Communicator& world, const std::string& path, const Sha
   read_collectively(world, "read the checkpoint", [&] {
     (void)fault::point("load.read");
     Reader reader(path, manifest);
-    read_shards(reader, shards);
+    read_shards(reader, shards, restarts);
   });
-  check_digest(world, path, request, part, shards);
+  if (!restarts) check_digest(world, path, request, part, shards);  // it is that of parameters and moments together
   return manifest;
 }
 

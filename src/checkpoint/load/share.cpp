@@ -22,6 +22,7 @@ Manifest head_of(const Manifest& whole) {
           .model = whole.model,
           .versions = whole.versions,
           .parameters = whole.parameters,
+          .rules = whole.rules,
           .files = {},
           .digests = {}};
 }

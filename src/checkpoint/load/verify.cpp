@@ -109,10 +109,11 @@ std::string describe(const std::string& path) {
   }
   std::string text = fmt::format(
       "{}\nstep {}, {} updates, {} skipped, {} samples, {} tokens, learning rate {}\n"
-      "saved on {} by trireme {}{}\n{} parameters; with AdamW's moments {} in {} file{}{}\n\n",
+      "saved on {} by trireme {}{}\n{} parameters; with {}'s moments {} in {} file{}{}\n\n",
       path, state.step, state.updates, state.skipped, state.samples, state.tokens, state.learning_rate,
       manifest.mesh.text(), saved_by(manifest), state.run_id.empty() ? "" : ", run " + state.run_id, elements,
-      to_text(Bytes{bytes}), manifest.files.size(), manifest.files.size() == 1 ? "" : "s",
+      manifest.rules.empty() ? "AdamW" : "Muon", to_text(Bytes{bytes}), manifest.files.size(),
+      manifest.files.size() == 1 ? "" : "s",
       manifest.ranks_per_file == 1 ? "" : fmt::format(", one for {} dp ranks", manifest.ranks_per_file));
   for (const auto& [key, value] : manifest.model) text += fmt::format("{} = {}\n", printable(key), printable(value));
   return text + "\n" + table.str();

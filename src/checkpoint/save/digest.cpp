@@ -54,13 +54,15 @@ std::uint64_t shard_digest(const Shards& shards) {
       const ParamBlock block{b};
       if (shards.is_copy(block)) continue;
       const std::span<const float> values = shards.values(quantity, block);
+      const int shard = shards.layout.shard_of(block, shards.at.shard);
+      const optimizer::StateLayout places = shards.places(quantity, block, shard);
       for (const shard::Slice& slice :
-           shard::whole_slices(shards.model[block], shards.layout[block],
-                               shards.layout.shard_of(block, shards.at.shard), shard::Copies::first))
-        sum += digest(
-            stream_key(static_cast<std::uint64_t>(quantity), shards.model[{block, slice.parameter}].name),
-            slice.elements.begin,
-            values.subspan(static_cast<std::size_t>(slice.offset), static_cast<std::size_t>(slice.elements.size())));
+           shard::whole_slices(shards.model[block], shards.layout[block], shard, shard::Copies::first))
+        if (shards.has(quantity, block, slice.parameter))
+          sum += digest(stream_key(static_cast<std::uint64_t>(quantity), shards.model[{block, slice.parameter}].name),
+                        slice.elements.begin,
+                        values.subspan(static_cast<std::size_t>(places.place(slice.parameter, slice.offset)),
+                                       static_cast<std::size_t>(slice.elements.size())));
     }
   return sum;
 }

@@ -58,7 +58,7 @@ void write_virtual(h5::ImageBuilder& file, Quantity quantity, const SavedParamet
 void write_attributes(h5::ImageBuilder& file, const Manifest& manifest) {
   const State& state = manifest.state;
   file.attribute("format", std::string("trireme checkpoint"));
-  file.attribute("format_version", std::int64_t{format_version(manifest.mesh)});
+  file.attribute("format_version", std::int64_t{format_version(manifest)});
   file.attribute("step", state.step);
   file.attribute("updates", state.updates);
   file.attribute("tokens", state.tokens);
@@ -82,7 +82,8 @@ void write_datasets(h5::ImageBuilder& file, const Manifest& manifest) {
   for (const Quantity quantity : all_quantities) {
     file.group(std::string(to_text(quantity)));
     for (std::size_t p = 0; p < manifest.parameters.size(); ++p)
-      write_virtual(file, quantity, manifest.parameters[p], places[static_cast<std::size_t>(quantity)][p]);
+      if (has(manifest, quantity, p))
+        write_virtual(file, quantity, manifest.parameters[p], places[static_cast<std::size_t>(quantity)][p]);
   }
 }
 

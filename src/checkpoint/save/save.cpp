@@ -56,6 +56,7 @@ class Save {
     manifest_.ranks_per_file = static_cast<int>(options.ranks_per_file);
     manifest_.model = model_metadata(shards.whole_model());
     manifest_.parameters = saved_parameters(shards.whole_model());
+    manifest_.rules = saved_rules(shards.whole_model(), shards.optimizer);
     const BuildInfo& build = build_info();
     manifest_.versions = {{"trireme", std::string(build.version)}, {"git", std::string(build.git_hash)}};
     for (const LibraryVersion& library : build.libraries)
@@ -192,7 +193,7 @@ class Save {
     index_image(manifest_, json).write_file(index_path(temporary_));
     io::File::update(index_path(temporary_)).sync_and_close();
     const FileHash index = hash_file(index_path(temporary_));
-    io::write_text(temporary_ + "/COMMIT", commit_text(format_version(manifest_.mesh), index.bytes, index.hash));
+    io::write_text(temporary_ + "/COMMIT", commit_text(format_version(manifest_), index.bytes, index.hash));
     io::sync_directory(temporary_ + "/shards");
     io::sync_directory(temporary_);
     (void)open_manifest(temporary_);

@@ -116,8 +116,7 @@ void describe(const std::string& path, std::vector<PlannedDataset>& planned, Sav
 
 std::int64_t data_bytes(const Shards& shards) {
   const shard::Layout layout(shards.whole_model(), shards.mesh.shard);
-  return static_cast<std::int64_t>(all_quantities.size()) * element_bytes * layout.shard_elements() *
-         shards.mesh.shard * shards.mesh.tensor;
+  return shards.optimizer.saved_bytes(shards.whole_model(), layout).value * shards.mesh.shard * shards.mesh.tensor;
 }
 
 std::vector<shard::Range> slice_bytes(const SavedFile& file) {

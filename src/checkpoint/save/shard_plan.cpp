@@ -28,6 +28,22 @@ std::vector<shard::StridedSlice> slices_of_part(const Shards& shards, ParamBlock
   return shard::fold(shards.model[block], clipped);
 }
 
+/// Leaves out the slices of `part` without the state, and gives the others their places in a packed one. Returns the
+/// range of values that they are in, from whose beginning their offsets count.
+shard::Range with_places(const Shards& shards, Quantity quantity, ParamBlock block, int shard, shard::Range part,
+                         std::vector<shard::StridedSlice>& slices) {
+  const optimizer::StateLayout places = shards.places(quantity, block, shard);
+  if (!places.packed) return part;
+  std::erase_if(slices,
+                [&](const shard::StridedSlice& slice) { return !shards.has(quantity, block, slice.parameter); });
+  if (slices.empty()) return {};
+  for (shard::StridedSlice& slice : slices) slice.offset = places.place(slice.parameter, part.begin + slice.offset);
+  const shard::Range values{.begin = slices.front().offset,
+                            .end = slices.back().offset + slices.back().hyperslab.size()};
+  for (shard::StridedSlice& slice : slices) slice.offset -= values.begin;
+  return values;
+}
+
 PlannedDataset plan_dataset(const Shards& shards, const Writers& writers, Quantity quantity, ParamBlock block,
                             int first_parameter) {
   PlannedDataset planned{.dataset = {.name = fmt::format("{}/{}", to_text(quantity), shards.model[block].name),
@@ -39,9 +55,11 @@ PlannedDataset plan_dataset(const Shards& shards, const Writers& writers, Quanti
   for (int rank = writers.first; rank < writers.first + writers.count; ++rank) {
     const int first = shards.mesh.rank_of({.pipeline = shards.at.pipeline}).value;
     const mesh::Coordinates at = shards.mesh.coordinates(Rank{first + rank * shards.mesh.tensor + shards.at.tensor});
-    const shard::Range part = part_of_shard(shards.layout[block].shard_elements(), at.replicate, shards.mesh.replicate);
-    const auto slices = slices_of_part(shards, block, shards.layout.shard_of(block, at.shard), part);
-    if (slices.empty()) continue;  // padding only
+    shard::Range part = part_of_shard(shards.layout[block].shard_elements(), at.replicate, shards.mesh.replicate);
+    const int shard = shards.layout.shard_of(block, at.shard);
+    auto slices = slices_of_part(shards, block, shard, part);
+    part = with_places(shards, quantity, block, shard, part, slices);
+    if (slices.empty()) continue;  // padding only, or no parameter has the state
     planned.parts.push_back({.dp_rank = rank,
                              .begin = part.begin,
                              .offset = dataset.elements,

@@ -41,12 +41,10 @@ Bytes available_host_memory() {
   return Bytes{bytes};
 }
 
-Bytes staging_bytes(const shard::Layout& layout) {
-  return Bytes{static_cast<std::int64_t>(all_quantities.size() * sizeof(float)) * layout.shard_elements()};
-}
+Bytes staging_bytes(const Shards& shards) { return shards.optimizer.saved_bytes(shards.model, shards.layout); }
 
 Staging::Staging(const Shards& shards, int ranks_on_node) : blocks_(shards.model.param_blocks()) {
-  const Bytes needed = staging_bytes(shards.layout);
+  const Bytes needed = staging_bytes(shards);
   const Bytes available = available_host_memory();
   const device::ProcessMemory before = device::process_memory();
   const Bytes next_step = before.resident.peak - before.resident.current;
@@ -85,11 +83,13 @@ Shards Staging::shards(const Shards& like) const {
           .layout = like.layout,
           .mesh = like.mesh,
           .at = like.at,
-          .values = [this](Quantity quantity, ParamBlock block) {
-            const at::Tensor& copy =
-                copies_[static_cast<std::size_t>(static_cast<int>(quantity) * blocks_ + block.value)];
-            return std::span(copy.mutable_data_ptr<float>(), static_cast<std::size_t>(copy.numel()));
-          }};
+          .values =
+              [this](Quantity quantity, ParamBlock block) {
+                const at::Tensor& copy =
+                    copies_[static_cast<std::size_t>(static_cast<int>(quantity) * blocks_ + block.value)];
+                return std::span(copy.mutable_data_ptr<float>(), static_cast<std::size_t>(copy.numel()));
+              },
+          .optimizer = like.optimizer};
 }
 
 }  // namespace trireme::checkpoint

@@ -32,8 +32,8 @@ double evaluation_microbatch(const config::RunConfig& config, const config::Reso
 
 SaveCost save_cost(const config::RunConfig& config, const Prediction& step, const Machine& machine) {
   const model::Model model = model::build(config.model, tensor_part(config, step.mesh, 0));
-  const std::int64_t elements = shard::Layout(model, step.mesh.shards()).shard_elements();
-  const auto shard = static_cast<double>(optimizer::OptimizerPlan(config).saved_bytes(elements).value);
+  const shard::Layout layout(model, step.mesh.shards());
+  const auto shard = static_cast<double>(optimizer::OptimizerPlan(config).saved_bytes(model, layout).value);
   SaveCost save{.bytes = shard * step.mesh.shards() * step.mesh.tensor};
   if (machine.storage_bandwidth == 0 || machine.node_storage_bandwidth == 0) return save;
   const double nodes = std::ceil(step.ranks / machine.gpus_per_node);

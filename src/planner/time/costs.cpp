@@ -51,6 +51,18 @@ double product_rate(const Machine& machine, double flops, DType type) {
   return below.rate * std::pow(above->rate / below.rate, along) * factor;
 }
 
+std::vector<double> newton_schulz_seconds(const Machine& machine, std::span<const optimizer::Matrix> matrices,
+                                          int ranks, DType type) {
+  std::vector<double> seconds(static_cast<std::size_t>(ranks));
+  for (const optimizer::Matrix& matrix : matrices) {
+    const auto small = static_cast<double>(std::min(matrix.rows, matrix.columns)),
+               large = static_cast<double>(std::max(matrix.rows, matrix.columns));
+    seconds[static_cast<std::size_t>(matrix.owner)] +=
+        optimizer::newton_schulz_flops(matrix) / product_rate(machine, 2 * small * small * large, type);
+  }
+  return seconds;
+}
+
 double attention_rate(const Machine& machine, std::int64_t head_dim, DType type) {
   const auto d = static_cast<double>(head_dim);
   return machine.attention_flops * d / (d + attention_half) * (type == DType::fp32 ? machine.fp32_factor : 1);

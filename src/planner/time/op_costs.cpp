@@ -22,8 +22,8 @@ using mesh::Axis;
 class OpCost {
  public:
   OpCost(const Costs::Of& of, const Machine& machine, const Software& software, Activations& activations,
-         std::vector<Term>* terms)
-      : of_(of), machine_(machine), software_(software), activations_(activations), terms_(terms) {}
+         const std::optional<optimizer::OwnerPlan>& owners, std::vector<Term>* terms)
+      : of_(of), machine_(machine), software_(software), activations_(activations), owners_(owners), terms_(terms) {}
 
   Cost operator()(const schedule::Unshard& op) const {
     if (op.in_place) return {};
@@ -105,11 +105,34 @@ class OpCost {
   Cost operator()(const schedule::Update& op) const {
     // The kernel's bytes are those of two moments in fp32, read and written.
     const std::int64_t elements = layout(op.block).shard_elements();
-    const std::int64_t saved = 2 * (8 * elements - of_.replay_options.optimizer.state_bytes(elements).value);
+    const std::int64_t states = of_.replay_options.optimizer.state_bytes(of_.model[op.block], layout(op.block)).value;
+    const std::int64_t saved = 2 * (8 * elements - states);
     const double bytes = software_.kernels.update * f64(elements) - f64(saved);
     if (op.on_host || !of_.replay_options.on_gpu)
       return in_host_memory("update", bytes, machine_.host_memory_bandwidth);
     return moved("update", bytes, machine_.memory_bandwidth);
+  }
+  /// Gradient and momentum are read, momentum and messages written.
+  Cost operator()(const schedule::PrepareMatrices& op) const {
+    const double bytes = pieces(op.of) * f64(12 + size_of(owners_->type()));
+    return moved("momentum", bytes,
+                 of_.replay_options.on_gpu ? machine_.memory_bandwidth : machine_.host_memory_bandwidth);
+  }
+  Cost operator()(const schedule::GatherMatrices& op) const { return exchange_matrices("matrices to owners", op.of); }
+  Cost operator()(const schedule::ScatterMatrices& op) const {
+    return exchange_matrices("matrices from owners", op.of);
+  }
+  /// The time of the slowest owner.
+  Cost operator()(const schedule::Orthogonalize& op) const {
+    const int window = owners_->window_of(op.of.first);
+    const std::vector<double> seconds = newton_schulz_seconds(
+        machine_, owners_->windows()[static_cast<std::size_t>(window)].matrices, owners_->ranks(), owners_->type());
+    const auto slowest = std::ranges::max_element(seconds);
+    if (terms_ != nullptr)
+      note("Newton-Schulz", *slowest,
+           fmt::format("{:.4g} FLOP of the slowest owner",
+                       owners_->flops(window)[static_cast<std::size_t>(slowest - seconds.begin())]));
+    return {.seconds = *slowest};
   }
   Cost operator()(const schedule::AllocateGradient&) const { return {}; }
   Cost operator()(const schedule::FreeGradient&) const { return {}; }
@@ -144,6 +167,18 @@ class OpCost {
     sum.host = std::max(sum.host, cost.host);
   }
   [[nodiscard]] const shard::BlockLayout& layout(ParamBlock block) const { return of_.layout[block]; }
+  [[nodiscard]] const optimizer::MatrixWindow& window_of(const schedule::Matrices& of) const {
+    return owners_->windows()[static_cast<std::size_t>(owners_->window_of(of.first))];
+  }
+  /// Elements of a rank's pieces, the mean over the ranks.
+  [[nodiscard]] double pieces(const schedule::Matrices& of) const {
+    double elements = 0;
+    for (const optimizer::Matrix& matrix : window_of(of).matrices) elements += f64(matrix.elements());
+    return elements / owners_->ranks();
+  }
+  [[nodiscard]] Cost exchange_matrices(std::string_view name, const schedule::Matrices& of) const {
+    return all_to_all(name, spread(owners_->ranks(), 1), pieces(of) * f64(size_of(owners_->type())));
+  }
   /// NCCL's own ring, where its sums are fp32: all else is an all-to-all and a sum of ours.
   [[nodiscard]] bool ring() const {
     return software_.ring_reduce_scatter ||
@@ -271,6 +306,7 @@ class OpCost {
   const Machine& machine_;
   const Software& software_;
   Activations& activations_;
+  const std::optional<optimizer::OwnerPlan>& owners_;  ///< with Muon
   std::vector<Term>* terms_;
 };
 
@@ -280,11 +316,14 @@ std::vector<Cost> Costs::of(const schedule::Schedule& schedule, std::vector<std:
   std::vector<Cost> out;
   out.reserve(schedule.ops.size());
   Activations activations(of_.model, of_.replay_options);
+  std::optional<optimizer::OwnerPlan> owners;
+  if (of_.replay_options.optimizer.matrices())
+    owners.emplace(of_.model, of_.layout, *of_.replay_options.optimizer.matrices());
   for (const schedule::Op& op : schedule.ops) {
     (void)activations.most_during(op);
     if (terms != nullptr) terms->emplace_back();
-    out.push_back(
-        std::visit(OpCost(of_, machine_, software_, activations, terms == nullptr ? nullptr : &terms->back()), op));
+    out.push_back(std::visit(
+        OpCost(of_, machine_, software_, activations, owners, terms == nullptr ? nullptr : &terms->back()), op));
   }
   return out;
 }

@@ -40,14 +40,14 @@ class Recent {
 /// All of a policy, to compare: a field that it gets later does not compile here until it is listed.
 inline auto fields_of(const schedule::Policy& policy) {
   const auto& [sync, reshard, recompute, activations, offload, in_place, prefetch_bytes, compute, replicas, transient,
-               updates_beside] = policy;
+               updates_beside, muon] = policy;
   const auto& [shards, gradients] = in_place;
   const auto& [after_forward, after_backward, group] = reshard;
   const auto& [mode, every] = recompute;
   const auto& [on, min_bytes, in_flight] = activations;
   const auto& [what, fraction] = offload;
   return std::tuple(sync, after_forward, after_backward, group, mode, every, on, min_bytes, in_flight, what, fraction,
-                    shards, gradients, prefetch_bytes, compute, replicas, transient, updates_beside);
+                    shards, gradients, prefetch_bytes, compute, replicas, transient, updates_beside, muon);
 }
 
 /// Shared results of the candidates of a search: those of one run file, whose axes, number of layers and policies

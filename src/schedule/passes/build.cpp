@@ -9,6 +9,7 @@
 
 #include "trireme/base/error.hpp"
 #include "trireme/base/text_table.hpp"
+#include "trireme/optimizer/plan.hpp"
 #include "trireme/schedule/verify/verify.hpp"
 
 namespace trireme::schedule {
@@ -47,6 +48,10 @@ constexpr NamedPass passes[] = {
     {"insert_update", For::training, &Complete::update,
      [](Schedule s, const model::Model& model, const Policy& policy, Purpose) {
        return insert_update(std::move(s), model, policy.updates_beside);
+     }},
+    {"insert_matrices", For::training, nullptr,
+     [](Schedule s, const model::Model& model, const Policy& policy, Purpose) {
+       return insert_matrices(std::move(s), model, policy.muon);
      }},
     {"fuse_stages", For::all, nullptr,
      [](Schedule s, const model::Model& model, const Policy&, Purpose) { return fuse_stages(std::move(s), model); }},
@@ -118,26 +123,29 @@ Schedule verified(Purpose purpose, const model::Model& model, const Schedule& or
 }  // namespace
 
 Policy policy_of(const config::RunConfig& config, const config::Resolved& mesh) {
+  const optimizer::OptimizerPlan optimizer(config);
   const auto after_forward =
       config.sync.reshard_after_forward;  // 0: the whole axis, 1: not at all, else the group size
-  return {.sync = config.sync.policy,
-          .reshard = {.after_forward = after_forward != 1,
-                      .after_backward = config.sync.reshard_after_backward,
-                      .group = after_forward > 1 && after_forward < mesh.shards()
-                                   ? std::optional(static_cast<int>(after_forward))
-                                   : std::nullopt},
-          .recompute = {.mode = config.memory.recompute, .every = config.memory.recompute_every},
-          .activation_offload = {.on = config.memory.activation_offload,
-                                 .min_bytes = config.memory.activation_offload_min_bytes,
-                                 .in_flight = config.memory.activation_offload_in_flight},
-          .offload = {.what = config.memory.offload, .fraction = config.memory.offload_fraction},
-          .in_place = {.shards = mesh.shards(), .gradients = config.precision.reduce != config::Reduce::bf16},
-          .prefetch_bytes = config.sync.prefetch_bytes,
-          .compute = config.precision.compute,
-          .replicas = mesh.replicate,
-          // CUDA graphs and NCCL windows require fixed addresses.
-          .transient_gradients = !config.device.cuda_graphs && !config.comm.nccl_windows,
-          .updates_beside = config.device.type == config::DeviceType::cuda};
+  return {
+      .sync = config.sync.policy,
+      .reshard = {.after_forward = after_forward != 1,
+                  .after_backward = config.sync.reshard_after_backward,
+                  .group = after_forward > 1 && after_forward < mesh.shards()
+                               ? std::optional(static_cast<int>(after_forward))
+                               : std::nullopt},
+      .recompute = {.mode = config.memory.recompute, .every = config.memory.recompute_every},
+      .activation_offload = {.on = config.memory.activation_offload,
+                             .min_bytes = config.memory.activation_offload_min_bytes,
+                             .in_flight = config.memory.activation_offload_in_flight},
+      .offload = {.what = config.memory.offload, .fraction = config.memory.offload_fraction},
+      .in_place = {.shards = mesh.shards(), .gradients = config.precision.reduce != config::Reduce::bf16},
+      .prefetch_bytes = config.sync.prefetch_bytes,
+      .compute = config.precision.compute,
+      .replicas = mesh.replicate,
+      // CUDA graphs and NCCL windows require fixed addresses.
+      .transient_gradients = !config.device.cuda_graphs && !config.comm.nccl_windows,
+      .updates_beside = config.device.type == config::DeviceType::cuda,
+      .muon = optimizer.matrices() ? std::optional(MuonPolicy{mesh.shards(), *optimizer.matrices()}) : std::nullopt};
 }
 
 std::vector<PassResult> explain(Purpose purpose, const model::Model& model, Schedule order, const Policy& policy) {

@@ -24,6 +24,13 @@ using Parameter = std::pair<ParamBlock, int>;
 /// Tensors that exist for a stage: its block's input only, those saved for backward, those pending for its weights.
 enum class Kept { input, saved, pending };
 
+/// Progress of the matrices in a slot.
+enum class OfMatrices { prepared, gathered, orthogonalized, back };
+struct HeldMatrices {
+  Matrices of{};
+  OfMatrices at = OfMatrices::back;
+};
+
 /// Replays the ops and notes everything that is wrong.
 class Replay {
  public:
@@ -163,7 +170,38 @@ class Replay {
     if (!norm_seen_) complain("comes before clip_norm");
     if (!updated_.insert(op.block).second) complain("updates a block twice");
     if (resident_.contains(op.block)) complain("updates a block that is still unsharded: the copy would be stale");
+    if (!op.matrices) return;
+    const auto held = matrices_.find(*op.matrices);
+    if (held == matrices_.end() || op.block < held->second.of.first || held->second.of.last < op.block)
+      complain("updates with matrices of another window");
+    else if (held->second.at != OfMatrices::back)
+      complain("comes before the matrices of its window are orthogonalized and back");
   }
+  void operator()(const PrepareMatrices& op) {
+    if (!norm_seen_) complain("comes before clip_norm");
+    const auto [held, fresh] = matrices_.emplace(op.of.slot, HeldMatrices{});
+    if (!fresh && held->second.at != OfMatrices::back)
+      complain(fmt::format("overwrites the matrices of {}, which are not updated", name(held->second.of.first)));
+    if (op.of.last < op.of.first) complain("has its last block before its first one");
+    for (ParamBlock block = op.of.first; block <= op.of.last; ++block.value) {
+      if (updated_.contains(block)) complain(fmt::format("comes after the update of {}", name(block)));
+      if (!prepared_.insert(block).second) complain(fmt::format("prepares {} twice", name(block)));
+    }
+    for (std::size_t i = index_ + 1; !fresh && i < schedule_.ops.size(); ++i)
+      if (const auto* update = std::get_if<Update>(&schedule_.ops[i]);
+          update != nullptr && update->matrices == op.of.slot && held->second.of.first <= update->block &&
+          update->block <= held->second.of.last)
+        complain(fmt::format("overwrites the matrices of {}, which is not updated", name(update->block)));
+    held->second = {op.of, OfMatrices::prepared};
+  }
+  void operator()(const GatherMatrices& op) { advance(op.of, OfMatrices::prepared, OfMatrices::gathered); }
+  void operator()(const Orthogonalize& op) {
+    if (op.in_place)
+      advance(op.of, OfMatrices::prepared, OfMatrices::back);
+    else
+      advance(op.of, OfMatrices::gathered, OfMatrices::orthogonalized);
+  }
+  void operator()(const ScatterMatrices& op) { advance(op.of, OfMatrices::orthogonalized, OfMatrices::back); }
   // Checked elsewhere: verify_gradient_memory, HostCheck.
   void operator()(const AllocateGradient&) {}
   void operator()(const FreeGradient&) {}
@@ -190,6 +228,13 @@ class Replay {
   template <class Each>
   void for_parameters(ParamBlock block, Each each) {
     for (int i = 0; i < static_cast<int>(model_[block].parameters.size()); ++i) each(Parameter{block, i});
+  }
+
+  void advance(const Matrices& of, OfMatrices from, OfMatrices to) {
+    const auto held = matrices_.find(of.slot);
+    if (held == matrices_.end() || held->second.of != of || held->second.at != from)
+      return complain("comes out of the order prepare, gather, orthogonalize, scatter of its matrices");
+    held->second.at = to;
   }
 
   void parameters() {
@@ -263,6 +308,8 @@ class Replay {
     for (const std::string& what : host_.at_end()) say(what);
     if (!complete_.update) return;
     if (!norm_seen_) say("no clip_norm");
+    for (const auto& [slot, held] : matrices_)
+      if (held.at != OfMatrices::back) say(fmt::format("the matrices of {} are not back", name(held.of.first)));
     for (int b = 0; b < model_.param_blocks(); ++b)
       if (!updated_.contains(ParamBlock{b})) say(fmt::format("{} is not updated", name(ParamBlock{b})));
   }
@@ -277,7 +324,8 @@ class Replay {
   std::map<ParamBlock, std::optional<Slot>> resident_, gradient_slot_;  ///< nothing: in place
   std::map<std::tuple<int, int, int>, Kept> saved_;
   std::map<Parameter, Content> unreduced_, shard_;
-  std::set<ParamBlock> has_shard_, reduced_over_replicas_, updated_;
+  std::set<ParamBlock> has_shard_, reduced_over_replicas_, updated_, prepared_;
+  std::map<int, HeldMatrices> matrices_;  ///< by slot
   std::set<std::pair<ParamBlock, Copies>> summed_;
   std::map<ParamBlock, int> group_copy_;
   std::optional<ParamBlock> partial_;

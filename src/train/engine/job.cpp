@@ -128,6 +128,12 @@ Job::Job(const config::RunConfig& config, const mpi::Communicator& world, JobOpt
                             (model_.part.sequence_parallel ? model_.part.ranks : 1);
   buffers.partial = buffers.partial || (options_.trains && config_.precision.reduce == config::Reduce::bf16);
   buffers.optimizer = optimizer::OptimizerPlan(config_);
+  const bool matrices = options_.trains && buffers.optimizer.matrices();
+  if (matrices) {
+    invariant(!options_.device.is_cuda(), "the preflight check refuses Muon on GPUs");
+    const optimizer::OwnerPlan owners(model_, layout_, *buffers.optimizer.matrices());
+    buffers.matrices = owners.buffers(owners.rank_of(mesh().shard_of(at_)));
+  }
   buffers.split_masters = options_.trains && config_.precision.masters == config::Masters::split;
   buffers.travelling_memory = memory_of_windows(options_);
   store_ = std::make_unique<store::ParameterStore>(model_, layout_, mesh().shard_of(at_), buffers,
@@ -141,6 +147,7 @@ Job::Job(const config::RunConfig& config, const mpi::Communicator& world, JobOpt
           .tied = holds_tied_twice(config_, model_),
           .expert_blocks = model::divides_experts(whole_model()),
           .sums_loads = model::sums_loads(whole_model()),
+          .matrices = matrices,
           .gradients_on_host = options_.device.is_cuda() && config_.memory.offload != config::Offload::none},
       peers_of(runs), config_, options_, traffic_);
   add_windows(model_, *store_, links_->table(), options_, world);

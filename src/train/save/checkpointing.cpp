@@ -102,10 +102,12 @@ checkpoint::Shards shards_of(Job& job, const std::shared_ptr<HostMirror>& mirror
           .layout = job.layout(),
           .mesh = mesh,
           .at = mesh.coordinates(job.mesh().rank_of(job.at())),
-          .values = [&job, mirror](checkpoint::Quantity quantity, ParamBlock block) {
-            const at::Tensor tensor = values_of(job.store(), *mirror, quantity, block);
-            return std::span(tensor.mutable_data_ptr<float>(), static_cast<std::size_t>(tensor.numel()));
-          }};
+          .values =
+              [&job, mirror](checkpoint::Quantity quantity, ParamBlock block) {
+                const at::Tensor tensor = values_of(job.store(), *mirror, quantity, block);
+                return std::span(tensor.mutable_data_ptr<float>(), static_cast<std::size_t>(tensor.numel()));
+              },
+          .optimizer = optimizer::OptimizerPlan(job.config())};
 }
 
 Checkpointing::Checkpointing(Job& job, const mpi::Communicator& world, int threads)

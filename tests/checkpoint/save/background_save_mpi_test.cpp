@@ -59,7 +59,7 @@ TEST_F(Background, CopyIsChargedToTheHostAndKept) {
     BackgroundSave background(world_);
     for (const std::int64_t step : {10, 20}) {
       ASSERT_TRUE(background.start(held_.shards(), state_at(step), options(step - 10)));
-      EXPECT_EQ(host() - before, staging_bytes(held_.shards().layout).value);
+      EXPECT_EQ(host() - before, staging_bytes(held_.shards()).value);
       (void)background.take();
     }
   }

@@ -31,6 +31,7 @@ struct Broken {
   config::Offload offload = config::Offload::none;
   bool activation_offload = false;
   bool one_shard = false, transient_gradients = false, updates_beside = false;
+  bool muon = false;
 };
 
 std::vector<Broken> broken() {
@@ -220,6 +221,36 @@ std::vector<Broken> broken() {
        .says = "frees before its update the gradient shard of b1",
        .transient_gradients = true,
        .updates_beside = true},
+      {.name = "MatricesPreparedBeforeTheNorm",
+       .edits = {{"prepare_matrices b0 to b0 in matrices0\n", ""},
+                 {"clip_norm\n", "prepare_matrices b0 to b0 in matrices0\nclip_norm\n"}},
+       .says = "`prepare_matrices b0 to b0 in matrices0`: comes before clip_norm",
+       .muon = true},
+      {.name = "MatricesPreparedTwice",
+       .edits = {{"gather_matrices b0", "prepare_matrices b0 to b0 in matrices0\ngather_matrices b0"}},
+       .says = "prepares b0 twice",
+       .muon = true},
+      {.name = "MatricesNotGathered",
+       .edits = {{"gather_matrices b0 to b0 in matrices0\n", ""}},
+       .says = "comes out of the order prepare, gather, orthogonalize, scatter",
+       .muon = true},
+      {.name = "MatricesNotBack",
+       .edits = {{"scatter_matrices b0 to b0 in matrices0\n", ""}},
+       .says = "`update b0 with matrices0`: comes before the matrices of its window are orthogonalized and back",
+       .muon = true},
+      {.name = "MatricesOfAnotherWindow",
+       .edits = {{"update b0 with matrices0", "update b0 with matrices1"}},
+       .says = "updates with matrices of another window",
+       .muon = true},
+      {.name = "MatricesOverwritten",
+       .edits = {{"update b0 with matrices0\n", ""},
+                 {"gather_matrices b2", "update b0 with matrices0\ngather_matrices b2"}},
+       .says = "overwrites the matrices of b0, which is not updated",
+       .muon = true},
+      {.name = "MatricesInOneSlot",
+       .edits = {{"prepare_matrices b1 to b1 in matrices1", "prepare_matrices b1 to b1 in matrices0"}},
+       .says = "overwrites the matrices of b0, which are not updated",
+       .muon = true},
   };
 }
 
@@ -237,18 +268,19 @@ class BrokenSchedule : public ::testing::TestWithParam<Broken> {};
 TEST_P(BrokenSchedule, IsRejectedAtTheOp) {
   const Broken& b = GetParam();
   const model::Model model = testing::llama(3);
-  const Schedule sound =
-      build_step(model, 2,
-                 {.sync = b.sync,
-                  .reshard = {.group = b.group},
-                  .recompute = {.mode = b.recompute},
-                  .activation_offload = {.on = b.activation_offload},
-                  .offload = {.what = b.offload},
-                  .in_place = {.shards = b.one_shard ? std::optional(1) : std::nullopt},
-                  .prefetch_bytes = b.recompute == config::Recompute::block ? std::optional(Bytes{0}) : std::nullopt,
-                  .replicas = b.replicas,
-                  .transient_gradients = b.transient_gradients,
-                  .updates_beside = b.updates_beside});
+  const Schedule sound = build_step(
+      model, 2,
+      {.sync = b.sync,
+       .reshard = {.group = b.group},
+       .recompute = {.mode = b.recompute},
+       .activation_offload = {.on = b.activation_offload},
+       .offload = {.what = b.offload},
+       .in_place = {.shards = b.one_shard ? std::optional(1) : std::nullopt},
+       .prefetch_bytes = b.recompute == config::Recompute::block ? std::optional(Bytes{0}) : std::nullopt,
+       .replicas = b.replicas,
+       .transient_gradients = b.transient_gradients,
+       .updates_beside = b.updates_beside,
+       .muon = b.muon ? std::optional(MuonPolicy{.shards = 2, .owners = {.window = Bytes{1}}}) : std::nullopt});
   EXPECT_THAT(verify(sound, model, b.replicas), IsEmpty());
   const auto said = verify(parse(edited(print(sound, model), b), model), model, b.replicas);
   EXPECT_THAT(said, Contains(HasSubstr(b.says)));

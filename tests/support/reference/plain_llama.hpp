@@ -16,7 +16,7 @@
 #include "trireme/config/run_config.hpp"
 
 /// The plain program: the oracle of the distributed one. One process, whole parameters, libtorch's own operators under
-/// its autograd, written from the definitions (Hugging Face's Llama and GPT-2, torch.optim.AdamW,
+/// its autograd, written from the definitions (Hugging Face's Llama and GPT-2, torch.optim.AdamW and Muon,
 /// docs/numerics.md) and not from Trireme's code.
 namespace trireme::test {
 

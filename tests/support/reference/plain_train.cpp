@@ -81,10 +81,38 @@ void round_moments(std::uint64_t key, std::int64_t update, const at::Tensor& fir
   }
 }
 
-/// torch.optim.AdamW, as its single-tensor form writes it. Moments are rounded after an update if they are bf16.
-class AdamW {
+/// torch.optim.Muon's iterations (Jordan 2024), in the type of `u`.
+at::Tensor orthogonal(const at::Tensor& u) {
+  const bool tall = u.size(0) > u.size(1);
+  at::Tensor x = (tall ? u.t() : u) / u.norm().clamp_min(1e-7);
+  for (int i = 0; i < 5; ++i) {
+    const at::Tensor gram = x.matmul(x.t());
+    x = 3.4445 * x + (-4.7750 * gram + 2.0315 * gram.matmul(gram)).matmul(x);
+  }
+  return tall ? x.t() : x;
+}
+
+double scale_of(config::MuonScale scale, const at::Tensor& matrix) {
+  const auto rows = static_cast<double>(matrix.size(0)), columns = static_cast<double>(matrix.size(1));
+  if (scale == config::MuonScale::moonlight) return 0.2 * std::sqrt(std::max(rows, columns));
+  return std::sqrt(scale == config::MuonScale::jordan ? std::max(1.0, rows / columns) : rows / columns);
+}
+
+/// Number of matrices, side by side in its rows, that Muon updates in a parameter: those of layers, except the single
+/// row that gates a shared expert; 0: AdamW updates it.
+int matrices_in(const config::Optimizer& optimizer, const std::string& name, const at::Tensor& value) {
+  const bool of_layer = name.find(".layers.") != std::string::npos || name.find(".h.") != std::string::npos;
+  if (optimizer.name != config::OptimizerName::muon || !of_layer || value.dim() != 2 || value.size(0) == 1 ||
+      matches(optimizer.adamw, name))
+    return 0;
+  return name.find("c_attn.weight") != std::string::npos ? 3 : 1;
+}
+
+/// torch.optim.AdamW, as its single-tensor form writes it, and torch.optim.Muon without its cast to bf16. Moments are
+/// rounded after an update if they are bf16.
+class PlainOptimizer {
  public:
-  AdamW(const config::RunConfig& config, Parameters& parameters)
+  PlainOptimizer(const config::RunConfig& config, Parameters& parameters)
       : optimizer_(config.optimizer),
         parameters_(parameters),
         rounds_(config.precision.moments == DType::bf16),
@@ -105,6 +133,10 @@ class AdamW {
       if (!gradient.defined()) continue;  // a correction bias
       const auto [factor, decay] = settings_of(optimizer_, name);
       if (decay > 0) value.mul_(1 - lr * factor * decay);
+      if (const int matrices = matrices_in(optimizer_, name, value); matrices > 0) {
+        muon(name, matrices, lr * factor);
+        continue;
+      }
       first_[name].lerp_(gradient, 1 - optimizer_.beta1);
       second_[name].mul_(optimizer_.beta2).addcmul_(gradient, gradient, 1 - optimizer_.beta2);
       const at::Tensor denominator = (second_[name].sqrt() / std::sqrt(correction2)).add_(optimizer_.eps);
@@ -114,6 +146,15 @@ class AdamW {
   }
 
  private:
+  void muon(const std::string& name, int matrices, double lr) {
+    const at::Tensor& gradient = parameters_[name].grad();
+    at::Tensor& momentum = first_[name];
+    momentum.lerp_(gradient, 1 - optimizer_.momentum);
+    const at::Tensor u = optimizer_.nesterov ? gradient.lerp(momentum, optimizer_.momentum) : momentum;
+    const auto values = parameters_[name].chunk(matrices), updates = u.chunk(matrices);
+    for (std::size_t i = 0; i < values.size(); ++i)
+      at::Tensor(values[i]).sub_(orthogonal(updates[i]) * (lr * scale_of(optimizer_.scale, values[i])));
+  }
   void round_both(const std::string& name) {
     const std::uint64_t key = stream_key(seed_, "moments of " + name);
     if (first_[name].scalar_type() == at::kDouble)
@@ -342,7 +383,7 @@ PlainLoss plain_loss(const config::Model& model, const Parameters& parameters, c
 Curve plain_train(const config::RunConfig& config, const Parameters& initial, int steps, const std::set<int>& skipped) {
   Parameters parameters;
   for (const auto& [name, value] : initial) parameters[name] = value.detach().clone().requires_grad_();
-  AdamW optimizer(config, parameters);
+  PlainOptimizer optimizer(config, parameters);
   const PlainData data(config);
   const PlainFp8 fp8{.recipe = config.precision.fp8, .skip = config.precision.fp8_skip, .tensor = config.mesh.tensor};
   Curve curve;

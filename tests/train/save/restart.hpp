@@ -62,7 +62,9 @@ class Restart : public testing::Test {
     checkpoint::Reader reader(path, checkpoint::open_checkpoint(path));
     std::map<std::string, std::vector<float>> all;
     for (const checkpoint::Quantity quantity : checkpoint::all_quantities)
-      for (const checkpoint::SavedParameter& parameter : reader.manifest().parameters) {
+      for (std::size_t p = 0; p < reader.manifest().parameters.size(); ++p) {
+        if (!checkpoint::has(reader.manifest(), quantity, p)) continue;
+        const checkpoint::SavedParameter& parameter = reader.manifest().parameters[p];
         auto& values = all[std::string(to_text(quantity)) + "/" + parameter.name];
         values.resize(static_cast<std::size_t>(parameter.elements()));
         reader.read(quantity, parameter.name, {.length = parameter.elements()}, values);

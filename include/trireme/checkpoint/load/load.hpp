@@ -51,8 +51,9 @@ class Reader {
 
 /// Restores `shards` from the checkpoint at `path`, saved on any mesh: every rank reads its part, and a digest verifies
 /// that all of them together have the saved state. Collective over `world`. Throws Damaged on every rank, with the
-/// file, when any rank finds damage; CheckpointError when it is of another model. The result has the slices of every
-/// file that this rank read, and no digests.
+/// file, when any rank finds damage; CheckpointError when it is of another model. If a parameter was updated by another
+/// rule than in `shards.optimizer`, all moments and the number of updates are 0, with a warning. The result has the
+/// slices of every file that this rank read, and no digests.
 [[nodiscard]] Manifest load(const mpi::Communicator& world, const std::string& path, const Shards& shards);
 
 /// Throws CheckpointError with the differences unless `manifest` is of the model `model`. path: for the message.

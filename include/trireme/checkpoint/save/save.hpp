@@ -16,8 +16,9 @@
 
 namespace trireme::checkpoint {
 
-/// State of one rank of a run: its shard of every block, fp32 [shard_elements]. The result of `values` is valid
-/// until it is called again, so that values can be made one by one.
+/// State of one rank of a run: its shard of every block, fp32, parameters [shard_elements] and states laid out as
+/// OptimizerPlan::state_layout. The result of `values` is valid until it is called again, so that values can be made
+/// one by one.
 struct Shards {
   const model::Model& model;            ///< with a pipeline, this rank's blocks only
   const model::Model* whole = nullptr;  ///< with a pipeline, the model of all its ranks
@@ -25,11 +26,20 @@ struct Shards {
   mesh::Mesh mesh;
   mesh::Coordinates at;
   std::function<std::span<float>(Quantity, ParamBlock)> values;
+  optimizer::OptimizerPlan optimizer{};  ///< of the states
 
   [[nodiscard]] int dp_rank() const { return mesh.dp_rank(at).value; }
   [[nodiscard]] const model::Model& whole_model() const { return whole != nullptr ? *whole : model; }
   /// Whether an earlier pipeline rank holds this block, too: it is loaded, but saved by that one.
   [[nodiscard]] bool is_copy(ParamBlock block) const { return model[block].on_two_pipeline_ranks && at.pipeline > 0; }
+  [[nodiscard]] bool has(Quantity quantity, ParamBlock block, int parameter) const {
+    return quantity == Quantity::parameter || optimizer.has(model[{block, parameter}], state_of(quantity));
+  }
+  /// Places of values in shard `shard` of a block.
+  [[nodiscard]] optimizer::StateLayout places(Quantity quantity, ParamBlock block, int shard) const {
+    if (quantity == Quantity::parameter) return {.elements = layout[block].shard_elements()};
+    return optimizer.state_layout(model[block], layout[block], shard, state_of(quantity));
+  }
 };
 
 /// The part of a shard of `elements` elements that replica `replica` of `replicas` writes: multiples of

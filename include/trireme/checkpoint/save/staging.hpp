@@ -26,11 +26,11 @@ class Staging {
 
  private:
   int blocks_ = 0;
-  std::vector<at::Tensor> copies_;  ///< [quantity * blocks_ + block]: [shard_elements]
+  std::vector<at::Tensor> copies_;  ///< [quantity * blocks_ + block]
 };
 
 /// Bytes of a rank's copy.
-[[nodiscard]] Bytes staging_bytes(const shard::Layout& layout);
+[[nodiscard]] Bytes staging_bytes(const Shards& shards);
 
 /// Bytes that a process can still allocate on this node: the kernel's available memory, limited by the cgroup. Very
 /// large if neither is known.

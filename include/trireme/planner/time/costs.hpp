@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -71,6 +72,11 @@ struct Cost {
 inline constexpr double attention_half = 16;
 /// The achieved FLOP/s of attention at a head size, causal half counted.
 [[nodiscard]] double attention_rate(const Machine& machine, std::int64_t head_dim, DType type);
+
+/// Seconds of each rank of a fold for the Newton-Schulz iterations of its matrices, in products of their sizes.
+[[nodiscard]] std::vector<double> newton_schulz_seconds(const Machine& machine,
+                                                        std::span<const optimizer::Matrix> matrices, int ranks,
+                                                        DType type);
 
 /// Costs of the ops of one rank. Holds references to all arguments except `machine` and `software`.
 class Costs {

@@ -26,6 +26,7 @@ struct Policy {
   int replicas = 1;
   bool transient_gradients = false;  ///< gradient shards have memory from their first reduction to their update
   bool updates_beside = false;       ///< on a separate lane, concurrent with the next step's forward
+  std::optional<MuonPolicy> muon{};
 };
 
 /// The policy of a run file on a mesh. On a GPU if `device.type`

@@ -8,6 +8,7 @@
 #include "trireme/base/units.hpp"
 #include "trireme/config/run_config.hpp"
 #include "trireme/model/model.hpp"
+#include "trireme/optimizer/owners.hpp"
 #include "trireme/schedule/op.hpp"
 
 /// The passes that build a schedule, each a function from a schedule to a schedule. `build.hpp` lists them in order.
@@ -49,6 +50,17 @@ struct ReshardPolicy {
 /// Clips by the global norm and updates every parameter block, in forward order: on the compute lane or, with the last
 /// argument, on a separate one, concurrently with the next step's forward.
 [[nodiscard]] Schedule insert_update(Schedule schedule, const model::Model& model, bool beside = false);
+
+/// Which matrices Muon updates, and their owners among the ranks that share the parameters.
+struct MuonPolicy {
+  int shards = 1;
+  optimizer::OwnerOptions owners;
+  friend bool operator==(const MuonPolicy&, const MuonPolicy&) = default;
+};
+/// Places the ops of Muon between clip_norm and the updates, window by window of optimizer::OwnerPlan; nothing: AdamW
+/// updates all. After insert_update, which is the step's tail.
+[[nodiscard]] Schedule insert_matrices(Schedule schedule, const model::Model& model,
+                                       const std::optional<MuonPolicy>& policy);
 
 /// Moves each unshard ahead of the compute ops before it, as long as the bytes gathered and not yet read stay within
 /// `limit`; without a limit: one block ahead.
