@@ -104,7 +104,8 @@ bool plan_time(const config::RunConfig& config, int ranks, const std::string& sh
     fmt::print("{}", planner::explain_time(planner::predict_ops(config, ranks, machine, options)));
   } else if (show == "summary") {
     const planner::Prediction prediction = planner::predict(config, ranks, machine);
-    fmt::print("{}\n{}\n", planner::verdict_text(config, prediction, machine), planner::to_text(prediction, machine));
+    fmt::print("{}\n{}{}\n", planner::verdict_text(config, prediction, machine), planner::to_text(prediction, machine),
+               planner::owners_text(config, prediction, machine));
     (void)std::fflush(stdout);  // single changes take longer
     const std::string faster = planner::to_text(planner::speedups(config, ranks, machine), machine);
     if (!faster.empty()) fmt::print("{}\n", faster);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <tuple>
 
 #include "trireme/base/error.hpp"
@@ -133,6 +134,34 @@ std::string to_text(const Prediction& prediction, const Machine& machine) {
   text += fmt::format("memory of a rank: {} of {}\n", to_text(prediction.memory.total()), to_text(machine.memory));
   text += host_memory_text(prediction.memory, prediction.mesh, machine);
   return text + grade_note(prediction, machine) + "\n";
+}
+
+std::string owners_text(const config::RunConfig& config, const Prediction& prediction, const Machine& machine) {
+  const optimizer::OptimizerPlan plan(config);
+  if (!plan.matrices() || prediction.mesh.pipeline > 1) return "";
+  const model::Model model = model::build(config.model, tensor_part(config, prediction.mesh, 0));
+  const shard::Layout layout(model, prediction.mesh.shards());
+  const optimizer::OwnerPlan owners(model, layout, *plan.matrices());
+  double seconds = 0;
+  std::int64_t elements = 0;
+  std::size_t matrices = 0;
+  for (const optimizer::MatrixWindow& window : owners.windows()) {
+    seconds += std::ranges::max(newton_schulz_seconds(machine, window.matrices, owners.ranks(), owners.type()));
+    matrices += window.matrices.size();
+    for (const optimizer::Matrix& matrix : window.matrices) elements += matrix.elements();
+  }
+  const std::vector<double> flops = owners.flops();
+  const double most = std::ranges::max(flops), all = std::accumulate(flops.begin(), flops.end(), 0.0);
+  const std::int64_t sent = elements * size_of(owners.type()) / owners.ranks() * (owners.ranks() - 1) / owners.ranks();
+  return fmt::format(
+      "Muon: {} of {} owner{} in {}, {} TFLOP a step, the most of an owner {} (mean {}): {}, {:.1f}% of a step; {} of "
+      "{} to owners and back a rank\n",
+      count_text(static_cast<std::int64_t>(matrices), "matri" + std::string(matrices == 1 ? "x" : "ce")),
+      owners.ranks(), owners.ranks() == 1 ? "" : "s",
+      count_text(static_cast<std::int64_t>(owners.windows().size()), "window"), number_text(all / 1e12),
+      number_text(most / 1e12), number_text(all / 1e12 / owners.ranks()), seconds_text(seconds),
+      100 * seconds / prediction.expected.seconds, to_text(Bytes{sent}),
+      owners.type() == DType::bf16 ? "bf16" : "fp32");
 }
 
 std::string host_memory_text(const Memory& memory, const config::Resolved& mesh, const Machine& machine) {

@@ -74,6 +74,10 @@ struct PredictedStep {
 [[nodiscard]] PredictedStep predict_ops(const config::RunConfig& config, int ranks, const Machine& given,
                                         const PredictOptions& options = {});
 
+/// Work of the owners of Muon's matrices, and its part of a step; "" without Muon, and of a pipeline, whose ranks have
+/// other matrices each (--show time lists their ops).
+[[nodiscard]] std::string owners_text(const config::RunConfig& config, const Prediction& prediction,
+                                      const Machine& machine);
 /// One line: whether it fits, model, mesh, tokens per second, MFU, memory of a rank and host memory of a node with
 /// their limits (fit_of()). `config`: of the prediction.
 [[nodiscard]] std::string verdict_text(const config::RunConfig& config, const Prediction& prediction,
