@@ -14,14 +14,17 @@ namespace trireme::kernels {
 /// Grouped-query attention: head h reads key and value head h / (heads / kv_heads).
 struct AttentionShape {
   std::int64_t batch = 0, seq_len = 0, heads = 0, kv_heads = 0, head_dim = 0;
-  std::int64_t window = 0;  ///< keys that a query sees, its own included; 0: all before it
-  double scale = 0;         ///< of q k^T; 0: head_dim^-1/2
-  double softcap = 0;       ///< a scaled score s becomes softcap tanh(s / softcap); 0: it stays
+  std::int64_t window = 0;     ///< keys that a query sees, its own included; 0: all before it
+  double scale = 0;            ///< of q k^T; 0: head_dim^-1/2
+  double softcap = 0;          ///< a scaled score s becomes softcap tanh(s / softcap); 0: it stays
+  std::int64_t value_dim = 0;  ///< elements of a head of values and of the output; 0: head_dim
   /// Length of each of the two runs of queries of a sequence, which begin at `run_begin` (context parallelism). 0:
   /// every token is a query.
   std::int64_t run = 0;
   std::array<std::int64_t, 2> run_begin{};
 
+  /// Elements of a head of values and of the output.
+  [[nodiscard]] std::int64_t value_width() const { return value_dim > 0 ? value_dim : head_dim; }
   /// Queries of a sequence.
   [[nodiscard]] std::int64_t queries() const { return run > 0 ? 2 * run : seq_len; }
 
@@ -31,8 +34,9 @@ struct AttentionShape {
 };
 
 // Causal attention, softmax(scale q k^T) v, without materialising [T, T] (FlashAttention, Dao et al. 2022).
-// All fp32 or all bf16; rows may be apart. q, out: [B*Q, heads * head_dim]; k, v: [B*T, kv_heads * head_dim];
-// logsumexp: [B, heads, Q] fp32; Q: queries() of each sequence of T tokens.
+// All fp32 or all bf16; rows may be apart. q: [B*Q, heads * head_dim]; out: [B*Q, heads * value_width()]; k: [B*T,
+// kv_heads * head_dim]; v: [B*T, kv_heads * value_width()]; logsumexp: [B, heads, Q] fp32; Q: queries() of each
+// sequence of T tokens.
 //
 // document_begin: int32 [B*Q], always in host memory: index in its row of the first token of each query's document.
 // A token attends to its document only, as if every document were a separate sequence; keys of other

@@ -14,7 +14,8 @@ namespace trireme::kernels {
 struct RopeTable {
   at::Tensor cos;               ///< [positions, width / 2] fp32
   at::Tensor sin;               ///< [positions, width / 2] fp32
-  std::int64_t head_dim = 0;    ///< of heads of which only the first `width` elements turn; 0: all do
+  std::int64_t head_dim = 0;    ///< of heads of which only `width` elements turn; 0: all do
+  std::int64_t begin = 0;       ///< the first of these in a head
   bool adjacent_pairs = false;  ///< elements 2i and 2i + 1 turn together
 };
 

@@ -7,7 +7,10 @@
 #include <ATen/ops/_scaled_dot_product_flash_attention.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_backward.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/zeros.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <tuple>
@@ -175,6 +178,7 @@ void put_gradients(const HeadTensors& from, const AttentionShape& s, const Rotat
       kept.at(i) = source.stride(3) == 1 ? source : source.contiguous();
       const auto stride = [&](std::int64_t d) { return kept.at(i).size(d) > 1 ? kept.at(i).stride(d) : 0; };
       const bool turned = table.cos.defined();
+      invariant(!turned || table.begin == 0, "gradients are rotated back from the first element of a head on");
       return HeadGradients<T>{.from = static_cast<const T*>(kept.at(i).const_data_ptr()),
                               .sequence_stride = stride(0),
                               .head_stride = stride(1),
@@ -219,13 +223,59 @@ void causal_attention_backward(AttentionLibrary library, const at::Tensor& d_out
   rotate_back(rotated, shape, d_q, d_k);
 }
 
+namespace {
+
+/// Operands for libraries that take keys and values of one width: zeros behind the elements of each narrower head add
+/// nothing to scores and outputs.
+struct OneWidth {
+  AttentionShape shape;  ///< of the padded heads
+  AttentionShape of;     ///< as given
+
+  explicit OneWidth(const AttentionShape& given) : shape(given), of(given) {
+    shape.scale = given.score_scale();
+    shape.head_dim = std::max(given.head_dim, given.value_width());
+    shape.value_dim = 0;
+  }
+  /// [N, heads * width] as [N, heads * shape.head_dim].
+  [[nodiscard]] at::Tensor padded(const at::Tensor& x, std::int64_t heads, std::int64_t width) const {
+    if (width == shape.head_dim) return x;
+    const at::Tensor wide = at::zeros({x.size(0), heads, shape.head_dim}, x.options());
+    wide.slice(2, 0, width).copy_(x.unflatten(1, {heads, width}));
+    return wide.view({x.size(0), heads * shape.head_dim});
+  }
+  [[nodiscard]] at::Tensor padded_q(const at::Tensor& q) const { return padded(q, of.heads, of.head_dim); }
+  [[nodiscard]] at::Tensor padded_k(const at::Tensor& k) const { return padded(k, of.kv_heads, of.head_dim); }
+  [[nodiscard]] at::Tensor padded_v(const at::Tensor& v) const { return padded(v, of.kv_heads, of.value_width()); }
+  [[nodiscard]] at::Tensor padded_out(const at::Tensor& out) const { return padded(out, of.heads, of.value_width()); }
+  /// The elements of `wide` that are not padding, into x.
+  void unpad(const at::Tensor& wide, std::int64_t heads, std::int64_t width, const at::Tensor& x) const {
+    x.unflatten(1, {heads, width}).copy_(wide.unflatten(1, {heads, shape.head_dim}).slice(2, 0, width));
+  }
+};
+
+bool has_one_width(const AttentionShape& s) { return s.value_width() == s.head_dim; }
+
+}  // namespace
+
 void causal_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionShape& shape,
                       const at::Tensor& out, const at::Tensor& logsumexp, const at::Tensor& document_begin) {
-  causal_attention(library_for(q, shape), q, k, v, shape, out, logsumexp, document_begin);
+  if (has_one_width(shape))
+    return causal_attention(library_for(q, shape), q, k, v, shape, out, logsumexp, document_begin);
+  const OneWidth wide(shape);
+  const at::Tensor wide_out = at::empty({q.size(0), shape.heads * wide.shape.head_dim}, q.options());
+  causal_attention(library_for(q, wide.shape), wide.padded_q(q), wide.padded_k(k), wide.padded_v(v), wide.shape,
+                   wide_out, logsumexp, document_begin);
+  wide.unpad(wide_out, shape.heads, shape.value_width(), out);
 }
 
 Attended attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionShape& shape,
                 const at::Tensor& document_begin) {
+  if (!has_one_width(shape)) {
+    Attended result{.out = at::empty({q.size(0), shape.heads * shape.value_width()}, q.options()),
+                    .logsumexp = at::empty({shape.batch, shape.heads, shape.queries()}, q.options().dtype(at::kFloat))};
+    cuda::causal_attention(q, k, v, shape, result.out, result.logsumexp, document_begin);
+    return result;
+  }
   const AttentionLibrary library = library_for(q, shape);
   if (library != AttentionLibrary::dense && shape.run == 0 && !document_begin.defined())
     return attended_by(for_window(library, shape), q, k, v, shape);
@@ -239,8 +289,20 @@ void causal_attention_backward(const at::Tensor& d_out, const at::Tensor& q, con
                                const at::Tensor& out, const at::Tensor& logsumexp, const AttentionShape& shape,
                                const at::Tensor& d_q, const at::Tensor& d_k, const at::Tensor& d_v,
                                const at::Tensor& document_begin, const Rotated& rotated) {
-  causal_attention_backward(library_for(q, shape), d_out, q, k, v, out, logsumexp, shape, d_q, d_k, d_v, document_begin,
-                            rotated);
+  if (has_one_width(shape))
+    return causal_attention_backward(library_for(q, shape), d_out, q, k, v, out, logsumexp, shape, d_q, d_k, d_v,
+                                     document_begin, rotated);
+  const OneWidth wide(shape);
+  const at::Tensor wide_q = wide.padded_q(q), wide_k = wide.padded_k(k), wide_v = wide.padded_v(v);
+  const at::Tensor by_q = at::empty_like(wide_q, at::MemoryFormat::Contiguous),
+                   by_k = at::empty_like(wide_k, at::MemoryFormat::Contiguous),
+                   by_v = at::empty_like(wide_v, at::MemoryFormat::Contiguous);
+  causal_attention_backward(library_for(q, wide.shape), wide.padded_out(d_out), wide_q, wide_k, wide_v,
+                            wide.padded_out(out), logsumexp, wide.shape, by_q, by_k, by_v, document_begin, {});
+  wide.unpad(by_q, shape.heads, shape.head_dim, d_q);
+  wide.unpad(by_k, shape.kv_heads, shape.head_dim, d_k);
+  wide.unpad(by_v, shape.kv_heads, shape.value_width(), d_v);
+  rotate_back(rotated, shape, d_q, d_k);
 }
 
 }  // namespace trireme::kernels::cuda

@@ -11,7 +11,9 @@ namespace trireme::kernels::cuda {
 void rotate(const at::Tensor& x, const RopeTable& table, std::int64_t seq_len, Rotation direction) {
   with_type(x, [&]<class T>(T) {
     const std::int64_t half = table.cos.size(1);
-    rotate(RotateHeads<T>{.x = matrix<T>(x),
+    Matrix<T> heads = matrix<T>(x);
+    heads.data += table.begin;  // of the first rotated element
+    rotate(RotateHeads<T>{.x = heads,
                           .cos = data<const float>(table.cos),
                           .sin = data<const float>(table.sin),
                           .half = half,

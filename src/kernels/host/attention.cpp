@@ -19,8 +19,8 @@ void expect_shapes(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v
   invariant(s.kv_heads > 0 && s.heads % s.kv_heads == 0, "attention: heads is not a multiple of kv_heads");
   expect_shape(q, {queries, s.heads * s.head_dim}, type, "attention: q does not fit the shape");
   expect_shape(k, {tokens, s.kv_heads * s.head_dim}, type, "attention: k does not fit the shape");
-  expect_shape(v, k.sizes(), type, "attention: v does not fit the shape");
-  expect_shape(out, q.sizes(), type, "attention: out does not fit the shape");
+  expect_shape(v, {tokens, s.kv_heads * s.value_width()}, type, "attention: v does not fit the shape");
+  expect_shape(out, {queries, s.heads * s.value_width()}, type, "attention: out does not fit the shape");
   expect_shape(logsumexp, {s.batch, s.heads, s.queries()}, at::kFloat, "attention: logsumexp does not fit the shape");
 }
 
@@ -70,7 +70,7 @@ Attended attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, c
     (void)beginnings(document_begin, shape);
     return cuda::attend(q, k, v, shape, document_begin);
   }
-  Attended result{.out = at::empty(q.sizes(), q.options()),
+  Attended result{.out = at::empty({q.size(0), shape.heads * shape.value_width()}, q.options()),
                   .logsumexp = at::empty({shape.batch, shape.heads, shape.queries()}, q.options().dtype(at::kFloat))};
   causal_attention(q, k, v, shape, result.out, result.logsumexp, document_begin);
   return result;

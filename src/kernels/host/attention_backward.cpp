@@ -12,15 +12,16 @@ namespace {
 // Everything is kept with keys as rows and queries as columns: the probabilities P^T and their gradient dS^T [keys,
 // query_block] are then an operand as they are in all three products that follow.
 
-/// Scratch memory of a worker in named parts. Each head is a left operand along head_dim, [padded, terms], and a right
-/// operand along its rows, [terms of padded, head_dim]: the same floats, different pairs.
+/// Scratch memory of a worker in named parts. Each head is a left operand along its width, [padded, terms], and a right
+/// operand along its rows, [terms of padded, width]: the same floats, different pairs. Parts are for the wider of keys
+/// and values.
 template <class Element>
 struct Pieces {
-  Element *keys, *values, *queries, *d_outs;       ///< along head_dim
+  Element *keys, *values, *queries, *d_outs;       ///< along the width
   Element *key_terms, *query_terms, *d_out_terms;  ///< along rows
-  Element *query_t, *d_out_t;                      ///< [terms of head_dim, query_block]
+  Element *query_t, *d_out_t;                      ///< [terms of the width, query_block]
   Element* d_s_terms;                              ///< [terms of key_block, query_block]; pairs only
-  float *d_keys, *d_values;                        ///< [padded, head_dim] each
+  float *d_keys, *d_values;                        ///< [padded, width] each
   float* d_query;                                  ///< [query_block, head_dim]
   float *p, *d_s;                                  ///< [key_block, query_block]
   float *lse, *delta;                              ///< [padded]
@@ -28,8 +29,8 @@ struct Pieces {
   Pieces(float* at, const AttentionShape& s) {
     const auto take = [&at](std::int64_t floats) { return std::exchange(at, at + floats); };
     const auto take_elements = [&](std::int64_t n) { return reinterpret_cast<Element*>(take(terms_of<Element>(n))); };
-    const std::int64_t head = padded_length(s) * s.head_dim;
-    const std::int64_t block = query_block * s.head_dim;
+    const std::int64_t head = padded_length(s) * widest(s);
+    const std::int64_t block = query_block * widest(s);
     for (Element** piece : {&keys, &values, &queries, &d_outs}) *piece = take_elements(head);
     if constexpr (std::is_same_v<Element, Pair>) {
       for (Element** piece : {&key_terms, &query_terms, &d_out_terms}) *piece = take_elements(head);
@@ -47,9 +48,9 @@ struct Pieces {
 
 /// Both operands of a head.
 template <class Element, class T>
-void pack(Head<const T> head, const AttentionShape& s, Element* rows, Element* terms) {
-  pack_rows(head, s, rows);
-  if (terms != rows) pack_terms(head, s, terms);
+void pack(Head<const T> head, Element* rows, Element* terms) {
+  pack_rows(head, rows);
+  if (terms != rows) pack_terms(head, terms);
 }
 
 /// p becomes exp(scale * score - lse), d_s becomes p * (d_s - delta) * scale, with a softcap times its slope; zero if
@@ -76,14 +77,13 @@ void probabilities(float* p, float* d_s, std::int64_t n, std::int64_t rows, std:
 
 /// delta = sum of d_out * out over the head, for each query; lse is copied; zeros after the run.
 template <class Element, class T>
-void statistics(Head<const T> d_out, Head<const T> out, const float* logsumexp, const AttentionShape& s,
-                const Pieces<Element>& w) {
+void statistics(Head<const T> d_out, Head<const T> out, const float* logsumexp, const Pieces<Element>& w) {
   for (std::int64_t t = 0; t < d_out.count; ++t) {
-    prefetch_row(out, s, t);
+    prefetch_row(out, t);
     const T* a = d_out.data + t * d_out.stride;
     const T* b = out.data + t * out.stride;
     w.delta[t] =
-        lane_sum(s.head_dim, [&](std::int64_t d, auto lanes) { return load(a + d, lanes) * load(b + d, lanes); });
+        lane_sum(out.width, [&](std::int64_t d, auto lanes) { return load(a + d, lanes) * load(b + d, lanes); });
   }
   std::copy_n(logsumexp, d_out.count, w.lse);
   std::fill(w.delta + d_out.count, w.delta + padded(d_out.count), 0.0F);
@@ -97,20 +97,21 @@ void backward_block(std::int64_t begin, const QueryRun& run, const AttentionShap
   const FirstKeys first_keys(document_begin, begin, run, s);
   const std::int64_t first = first_keys.block(), end = run.end_of_keys(begin, s), rows = run.rows(begin);
   const std::int64_t dim = s.head_dim, terms = terms_of<Element>(dim), begin_term = terms_of<Element>(begin);
+  const std::int64_t width = s.value_width(), value_terms = terms_of<Element>(width);
   const float scale = scale_of(s);
   transpose_block(w.queries + begin * terms, rows, terms, w.query_t, query_block);
-  transpose_block(w.d_outs + begin * terms, rows, terms, w.d_out_t, query_block);
+  transpose_block(w.d_outs + begin * value_terms, rows, value_terms, w.d_out_t, query_block);
   for (std::int64_t key = first; key < end; key += key_block) {
     const std::int64_t n = std::min(key_block, end - key);
     block_product({n, rows, terms}, {w.keys + key * terms, terms}, {w.query_t, query_block}, {w.p, query_block}, false);
-    block_product({n, rows, terms}, {w.values + key * terms, terms}, {w.d_out_t, query_block}, {w.d_s, query_block},
-                  false);
+    block_product({n, rows, value_terms}, {w.values + key * value_terms, value_terms}, {w.d_out_t, query_block},
+                  {w.d_s, query_block}, false);
     probabilities(w.p, w.d_s, n, rows, key, run.position + begin, w.lse + begin, w.delta + begin, scale,
                   static_cast<float>(s.softcap), first_keys);
     const Element* p = as_elements<Element>(w.p, query_block, n, rows);
     const Element* d_s = as_elements<Element>(w.d_s, query_block, n, rows);
-    block_product({n, dim, terms_of<Element>(rows)}, {p, query_block}, {w.d_out_terms + begin_term * dim, dim},
-                  {w.d_values + key * dim, dim}, true);
+    block_product({n, width, terms_of<Element>(rows)}, {p, query_block}, {w.d_out_terms + begin_term * width, width},
+                  {w.d_values + key * width, width}, true);
     block_product({n, dim, terms_of<Element>(rows)}, {d_s, query_block}, {w.query_terms + begin_term * dim, dim},
                   {w.d_keys + key * dim, dim}, true);
     block_product_transposed({rows, dim, terms_of<Element>(n)},
@@ -121,10 +122,10 @@ void backward_block(std::int64_t begin, const QueryRun& run, const AttentionShap
 
 /// `count` rows of a head, from row `begin` on.
 template <class T>
-void unpack(const float* from, std::int64_t begin, std::int64_t count, const AttentionShape& s, Head<T> head) {
-  for (std::int64_t t = begin; t < begin + count; ++t, from += s.head_dim) {
-    prefetch_row<true>(head, s, t);
-    for (std::int64_t d = 0; d < s.head_dim; ++d) put(head.data[t * head.stride + d], from[d]);
+void unpack(const float* from, std::int64_t begin, std::int64_t count, Head<T> head) {
+  for (std::int64_t t = begin; t < begin + count; ++t, from += head.width) {
+    prefetch_row<true>(head, t);
+    for (std::int64_t d = 0; d < head.width; ++d) put(head.data[t * head.stride + d], from[d]);
   }
 }
 
@@ -132,34 +133,33 @@ template <class Element, class T>
 void heads(const BackwardArguments<T>& a, const AttentionShape& s, std::int64_t sequence, std::int64_t kv_head,
            float* workspace) {
   const Pieces<Element> w(workspace, s);
-  const std::int64_t size = padded_length(s) * s.head_dim;
-  pack(keys_of(a.k, s, sequence, kv_head), s, w.keys, w.key_terms);
-  pack_rows(keys_of(a.v, s, sequence, kv_head), s, w.values);
-  std::fill(w.d_keys, w.d_keys + size, 0.0F);
-  std::fill(w.d_values, w.d_values + size, 0.0F);
+  pack(keys_of(a.k, s, sequence, kv_head), w.keys, w.key_terms);
+  pack_rows(values_of(a.v, s, sequence, kv_head), w.values);
+  std::fill(w.d_keys, w.d_keys + padded_length(s) * s.head_dim, 0.0F);
+  std::fill(w.d_values, w.d_values + padded_length(s) * s.value_width(), 0.0F);
   const std::int64_t group = s.heads / s.kv_heads;
   for (std::int64_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {
     for (const QueryRun& run : runs_of(s)) {
-      const Head<const T> d_out = queries_of(a.d_out, s, sequence, run, head);
-      pack(queries_of(a.q, s, sequence, run, head), s, w.queries, w.query_terms);
-      pack(d_out, s, w.d_outs, w.d_out_terms);
-      statistics(d_out, queries_of(a.out, s, sequence, run, head),
-                 a.logsumexp + (sequence * s.heads + head) * s.queries() + run.first, s, w);
+      const Head<const T> d_out = outputs_of(a.d_out, s, sequence, run, head);
+      pack(queries_of(a.q, s, sequence, run, head), w.queries, w.query_terms);
+      pack(d_out, w.d_outs, w.d_out_terms);
+      statistics(d_out, outputs_of(a.out, s, sequence, run, head),
+                 a.logsumexp + (sequence * s.heads + head) * s.queries() + run.first, w);
       const Head<T> d_q = queries_of(a.d_q, s, sequence, run, head);
       for (std::int64_t begin = 0; begin < run.count; begin += query_block) {
         backward_block(begin, run, s, a.begins(s, sequence, run), w);
-        unpack(w.d_query, begin, std::min(query_block, run.count - begin), s, d_q);
+        unpack(w.d_query, begin, std::min(query_block, run.count - begin), d_q);
       }
     }
   }
-  unpack(w.d_keys, 0, s.seq_len, s, keys_of(a.d_k, s, sequence, kv_head));
-  unpack(w.d_values, 0, s.seq_len, s, keys_of(a.d_v, s, sequence, kv_head));
+  unpack(w.d_keys, 0, s.seq_len, keys_of(a.d_k, s, sequence, kv_head));
+  unpack(w.d_values, 0, s.seq_len, values_of(a.d_v, s, sequence, kv_head));
 }
 
 }  // namespace
 
 std::int64_t backward_workspace(const AttentionShape& s) {
-  return 6 * padded_length(s) * s.head_dim + 3 * query_block * s.head_dim + 5 * (key_block * query_block / 2) +
+  return 6 * padded_length(s) * widest(s) + 3 * query_block * widest(s) + 5 * (key_block * query_block / 2) +
          2 * padded_length(s);
 }
 

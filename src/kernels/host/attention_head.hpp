@@ -20,6 +20,8 @@ inline constexpr std::int64_t key_block = 512;
 /// Rounded up to whole query blocks: rows beyond are zero, so that few shapes of products occur.
 inline std::int64_t padded(std::int64_t rows) { return ceil_div(rows, query_block) * query_block; }
 inline std::int64_t padded_length(const AttentionShape& s) { return padded(s.seq_len); }
+/// The wider of a head of keys and one of values.
+inline std::int64_t widest(const AttentionShape& s) { return std::max(s.head_dim, s.value_width()); }
 /// Rows processed for `rows` rows up to a block's end: whole vectors, at most the block.
 inline std::int64_t in_vectors(std::int64_t rows, std::int64_t most) { return std::min((rows + 15) / 16 * 16, most); }
 
@@ -56,26 +58,36 @@ inline float scale_of(const AttentionShape& s) {
   return s.scale > 0 ? static_cast<float>(s.scale) : 1.0F / std::sqrt(static_cast<float>(s.head_dim));
 }
 
-/// One head of `count` rows, from row `first` on, inside [.., heads * head_dim].
+/// One head of `count` rows, from row `first` on, inside [.., heads * width].
 template <class T>
 struct Head {
   T* data;
   std::int64_t stride;
   std::int64_t count;
+  std::int64_t width;
 
-  Head(Rows<T> rows, const AttentionShape& s, std::int64_t first, std::int64_t count, std::int64_t head)
-      : data(rows[first] + head * s.head_dim), stride(rows.stride), count(count) {}
+  Head(Rows<T> rows, std::int64_t width, std::int64_t first, std::int64_t count, std::int64_t head)
+      : data(rows[first] + head * width), stride(rows.stride), count(count), width(width) {}
 };
-/// A head of the keys or values of a sequence.
+/// A head of the keys of a sequence; of its values.
 template <class T>
 Head<T> keys_of(Rows<T> rows, const AttentionShape& s, std::int64_t sequence, std::int64_t head) {
-  return {rows, s, sequence * s.seq_len, s.seq_len, head};
+  return {rows, s.head_dim, sequence * s.seq_len, s.seq_len, head};
 }
-/// A head of a run of the queries of a sequence, or of tensors of their shape.
+template <class T>
+Head<T> values_of(Rows<T> rows, const AttentionShape& s, std::int64_t sequence, std::int64_t head) {
+  return {rows, s.value_width(), sequence * s.seq_len, s.seq_len, head};
+}
+/// A head of a run of the queries of a sequence; of the output, or of its gradient.
 template <class T>
 Head<T> queries_of(Rows<T> rows, const AttentionShape& s, std::int64_t sequence, const QueryRun& run,
                    std::int64_t head) {
-  return {rows, s, sequence * s.queries() + run.first, run.count, head};
+  return {rows, s.head_dim, sequence * s.queries() + run.first, run.count, head};
+}
+template <class T>
+Head<T> outputs_of(Rows<T> rows, const AttentionShape& s, std::int64_t sequence, const QueryRun& run,
+                   std::int64_t head) {
+  return {rows, s.value_width(), sequence * s.queries() + run.first, run.count, head};
 }
 
 /// Visible keys of a block of `query_block` queries: the first key of each query. It never decreases from one query to

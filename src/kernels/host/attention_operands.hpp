@@ -17,55 +17,56 @@ namespace trireme::kernels {
 template <class T, class Body>
 void with_element(const AttentionShape& s, const Body& body) {
   if constexpr (std::is_same_v<T, c10::BFloat16>) {
-    if (multiplies_pairs() && s.head_dim % 2 == 0) return body(Pair{});
+    if (multiplies_pairs() && s.head_dim % 2 == 0 && s.value_width() % 2 == 0) return body(Pair{});
   }
   body(float{});
 }
 
 /// Prefetches a row of a head some rows ahead: hardware prefetchers miss the stride. write: it will be written.
 template <bool write = false, class T>
-void prefetch_row(Head<T> head, const AttentionShape& s, std::int64_t t) {
+void prefetch_row(Head<T> head, std::int64_t t) {
   constexpr std::int64_t ahead = 8;
   constexpr auto line = static_cast<std::int64_t>(cache_line / sizeof(T));
   const auto* const row = head.data + std::min(t + ahead, head.count - 1) * head.stride;
-  for (std::int64_t d = 0; d < s.head_dim; d += line) __builtin_prefetch(row + d, write ? 1 : 0);
+  for (std::int64_t d = 0; d < head.width; d += line) __builtin_prefetch(row + d, write ? 1 : 0);
 }
 
-/// Copies a head to [padded, terms of head_dim], zeros after its rows: a left operand along head_dim.
+/// Copies a head to [padded, terms of its width], zeros after its rows: a left operand along its width.
 template <class T>
-void pack_rows(Head<T> head, const AttentionShape& s, float* to) {
+void pack_rows(Head<T> head, float* to) {
+  const std::int64_t width = head.width;
   for (std::int64_t t = 0; t < head.count; ++t) {
-    prefetch_row(head, s, t);
-    for (std::int64_t d = 0; d < s.head_dim; ++d) to[t * s.head_dim + d] = get(head.data[t * head.stride + d]);
+    prefetch_row(head, t);
+    for (std::int64_t d = 0; d < width; ++d) to[t * width + d] = get(head.data[t * head.stride + d]);
   }
-  std::fill(to + head.count * s.head_dim, to + padded(head.count) * s.head_dim, 0.0F);
+  std::fill(to + head.count * width, to + padded(head.count) * width, 0.0F);
 }
-inline void pack_rows(Head<const c10::BFloat16> head, const AttentionShape& s, Pair* to) {
-  const auto bytes = static_cast<std::size_t>(s.head_dim) * sizeof(c10::BFloat16);
-  const std::int64_t width = s.head_dim / 2;
+inline void pack_rows(Head<const c10::BFloat16> head, Pair* to) {
+  const auto bytes = static_cast<std::size_t>(head.width) * sizeof(c10::BFloat16);
+  const std::int64_t width = head.width / 2;
   for (std::int64_t t = 0; t < head.count; ++t) {
-    prefetch_row(head, s, t);
+    prefetch_row(head, t);
     std::memcpy(static_cast<void*>(to + t * width), head.data + t * head.stride, bytes);
   }
   std::fill(to + head.count * width, to + padded(head.count) * width, Pair{0, 0});
 }
 
-/// Copies a head to [terms of padded, head_dim], zeros after its rows: a right operand along its rows.
+/// Copies a head to [terms of padded, its width], zeros after its rows: a right operand along its rows.
 template <class T>
-void pack_terms(Head<T> head, const AttentionShape& s, float* to) {
-  pack_rows(head, s, to);
+void pack_terms(Head<T> head, float* to) {
+  pack_rows(head, to);
 }
-inline void pack_terms(Head<const c10::BFloat16> head, const AttentionShape& s, Pair* to) {
-  const std::int64_t pairs = head.count / 2;
+inline void pack_terms(Head<const c10::BFloat16> head, Pair* to) {
+  const std::int64_t pairs = head.count / 2, width = head.width;
   for (std::int64_t t = 0; t < pairs; ++t) {
     const c10::BFloat16* even = head.data + 2 * t * head.stride;
-    interleave(even, even + head.stride, to + t * s.head_dim, s.head_dim);
+    interleave(even, even + head.stride, to + t * width, width);
   }
-  if (head.count % 2 != 0) interleave_zeros(head.data + 2 * pairs * head.stride, to + pairs * s.head_dim, s.head_dim);
-  std::fill(to + terms_of<Pair>(head.count) * s.head_dim, to + padded(head.count) / 2 * s.head_dim, Pair{0, 0});
+  if (head.count % 2 != 0) interleave_zeros(head.data + 2 * pairs * head.stride, to + pairs * width, width);
+  std::fill(to + terms_of<Pair>(head.count) * width, to + padded(head.count) / 2 * width, Pair{0, 0});
 }
 
-/// to[k][r] = from[r][k] for `rows` rows of `terms` elements: a right operand along head_dim.
+/// to[k][r] = from[r][k] for `rows` rows of `terms` elements: a right operand along its width.
 inline void transpose_block(const float* from, std::int64_t rows, std::int64_t terms, float* to, std::int64_t stride) {
   transpose(from, terms, rows, terms, to, stride);
 }

@@ -18,9 +18,9 @@
 namespace trireme::kernels {
 namespace {
 
-/// [B*T, kv_heads * head_dim] as [B, kv_heads, T, head_dim].
+/// [B*T, kv_heads * width] as [B, kv_heads, T, width].
 at::Tensor by_kv_head(const at::Tensor& x, const AttentionShape& s) {
-  return x.reshape({s.batch, s.seq_len, s.kv_heads, s.head_dim}).transpose(1, 2);
+  return x.reshape({s.batch, s.seq_len, s.kv_heads, x.size(1) / s.kv_heads}).transpose(1, 2);
 }
 
 /// Whether each place holds a token before its row's document: [B, 1, 1, places].

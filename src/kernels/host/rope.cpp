@@ -156,7 +156,7 @@ void rotate(const at::Tensor& x, const RopeTable& table, std::int64_t seq_len, R
   const std::int64_t half = table.cos.size(1), head_dim = table.head_dim > 0 ? table.head_dim : 2 * half;
   const bool neighbours = table.adjacent_pairs;
   invariant(seq_len <= table.cos.size(0), "rotate: the sequence is longer than the table of positions");
-  invariant(x.dim() == 2 && 2 * half <= head_dim && x.size(1) % head_dim == 0,
+  invariant(x.dim() == 2 && table.begin + 2 * half <= head_dim && x.size(1) % head_dim == 0,
             "rotate: a row of x is not a whole number of heads");
   if (x.is_cuda()) return cuda::rotate(x, table, seq_len, direction);
   const float sign = direction == Rotation::forward ? 1.0F : -1.0F;
@@ -164,9 +164,9 @@ void rotate(const at::Tensor& x, const RopeTable& table, std::int64_t seq_len, R
   const auto* sin = table.sin.const_data_ptr<float>();
   with_type(x, [&]<class T>(T) {
     const auto matrix = rows<T>(x);
-    parallel(matrix.count, [=](std::int64_t n) {
+    parallel(matrix.count, [=, begin = table.begin](std::int64_t n) {
       const std::int64_t angles = n % seq_len * half;
-      for (T* head = matrix[n]; head < matrix[n] + matrix.width; head += head_dim)
+      for (T* head = matrix[n] + begin; head < matrix[n] + matrix.width; head += head_dim)
         neighbours ? rotate_neighbours(head, cos + angles, sin + angles, sign, half)
                    : rotate_head(head, cos + angles, sin + angles, sign, half);
     });

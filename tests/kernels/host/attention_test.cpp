@@ -33,9 +33,9 @@ Run run(const AttentionShape& s, at::ScalarType type, const at::Tensor& document
   const std::int64_t q_end = s.heads * s.head_dim;
   const std::int64_t k_end = q_end + s.kv_heads * s.head_dim;
   Run r;
-  r.qkv = (2 * at::randn({tokens, k_end + s.kv_heads * s.head_dim})).to(type);
-  r.d_out = at::randn({tokens, q_end}).to(type);
-  r.out = at::empty({tokens, q_end}, type);
+  r.qkv = (2 * at::randn({tokens, k_end + s.kv_heads * s.value_width()})).to(type);
+  r.d_out = at::randn({tokens, s.heads * s.value_width()}).to(type);
+  r.out = at::empty({tokens, s.heads * s.value_width()}, type);
   r.logsumexp = at::empty({s.batch, s.heads, s.seq_len}, at::kFloat);
   r.d_qkv = at::full(r.qkv.sizes(), std::numeric_limits<double>::quiet_NaN(), r.qkv.options());
   const auto part = [&](const at::Tensor& all, int which) {
@@ -52,18 +52,20 @@ void compare_with_autograd(const AttentionShape& s, at::ScalarType type, double 
                            const at::Tensor& document_begin = {}) {
   const Run r = run(s, type, document_begin);
   const at::Tensor qkv = r.qkv.to(at::kDouble).requires_grad_();
-  const at::Tensor heads = qkv.view({s.batch, s.seq_len, s.heads + 2 * s.kv_heads, s.head_dim}).transpose(1, 2);
-  const std::int64_t group = s.heads / s.kv_heads;
-  const at::Tensor q = heads.slice(1, 0, s.heads);
-  const at::Tensor k = heads.slice(1, s.heads, s.heads + s.kv_heads).repeat_interleave(group, 1);
-  const at::Tensor v = heads.slice(1, s.heads + s.kv_heads).repeat_interleave(group, 1);
+  const std::int64_t group = s.heads / s.kv_heads, q_end = s.heads * s.head_dim,
+                     k_end = q_end + s.kv_heads * s.head_dim;
+  const auto heads = [&](std::int64_t begin, std::int64_t end, std::int64_t count) {
+    return qkv.slice(1, begin, end).reshape({s.batch, s.seq_len, count, -1}).transpose(1, 2);
+  };
+  const at::Tensor q = heads(0, q_end, s.heads);
+  const at::Tensor k = heads(q_end, k_end, s.kv_heads).repeat_interleave(group, 1);
+  const at::Tensor v = heads(k_end, qkv.size(1), s.kv_heads).repeat_interleave(group, 1);
   at::Tensor above = at::ones({s.seq_len, s.seq_len}, at::kBool).triu(1).expand({s.batch, 1, s.seq_len, s.seq_len});
   if (document_begin.defined())
     above = at::logical_or(above, document_begin.view({s.batch, 1, s.seq_len, 1}) > at::arange(s.seq_len));
   const at::Tensor scores =
       (q.matmul(k.transpose(2, 3)) / std::sqrt(static_cast<double>(s.head_dim))).masked_fill(above, -INFINITY);
-  const at::Tensor out =
-      scores.softmax(-1).matmul(v).transpose(1, 2).reshape({s.batch * s.seq_len, s.heads * s.head_dim});
+  const at::Tensor out = scores.softmax(-1).matmul(v).transpose(1, 2).reshape({s.batch * s.seq_len, -1});
   out.backward(r.d_out.to(at::kDouble));
   EXPECT_LT(relative_error(r.out, out), tolerance);
   EXPECT_LT(relative_error(r.logsumexp, scores.logsumexp(-1)), tolerance);
@@ -77,6 +79,9 @@ const AttentionShape odd_shapes[] = {
     {.batch = 1, .seq_len = 70, .heads = 2, .kv_heads = 1, .head_dim = 9},  // not in pairs
     {.batch = 1, .seq_len = 150, .heads = 3, .kv_heads = 3, .head_dim = 16},
     {.batch = 1, .seq_len = 301, .heads = 4, .kv_heads = 2, .head_dim = 64},
+    {.batch = 2, .seq_len = 131, .heads = 2, .kv_heads = 2, .head_dim = 24, .value_dim = 16},  // latent attention's
+    {.batch = 2, .seq_len = 70, .heads = 4, .kv_heads = 2, .head_dim = 6, .value_dim = 14},
+    {.batch = 1, .seq_len = 70, .heads = 2, .kv_heads = 2, .head_dim = 10, .value_dim = 7},  // pairs of keys only
 };
 
 TEST(CausalAttention, AgreesWithTheFormulaForOddShapes) {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trireme/kernels/rope.hpp"
 
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/tensor.h>
 #include <gtest/gtest.h>
 
@@ -88,6 +90,15 @@ TEST(Rope, OfPartOfAHeadOrOfNeighboursIsThatOfWholeHalves) {
   EXPECT_TRUE(test::same_bits(heads.slice(2, 0, width).reshape({seq_len, 2 * width}), part));
   EXPECT_TRUE(
       test::same_bits(heads.slice(2, width).contiguous(), x.view({seq_len, 2, head_dim}).slice(2, width).contiguous()));
+
+  // The last elements of a head turn as the first ones do.
+  table.begin = head_dim - width;
+  const at::Tensor last = at::cat({x.view({seq_len, 2, head_dim}).slice(2, width), at::empty({seq_len, 2, width})}, 2);
+  last.slice(2, table.begin).copy_(x.view({seq_len, 2, head_dim}).slice(2, 0, width));
+  rotate(last.view({seq_len, 2 * head_dim}), table, seq_len, Rotation::forward);
+  EXPECT_TRUE(test::same_bits(last.slice(2, table.begin).contiguous(), heads.slice(2, 0, width).contiguous()));
+  EXPECT_TRUE(test::same_bits(last.slice(2, 0, table.begin).contiguous(), heads.slice(2, width).contiguous()));
+  table.begin = 0;
 
   // Pairs (2i, 2i + 1) turn as pairs (i, i + 3) do in a head in that order.
   const at::Tensor order = at::tensor({0, 2, 4, 1, 3, 5, 6, 7, 8, 9}, at::kLong);
