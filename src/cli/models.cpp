@@ -32,6 +32,7 @@ std::string options_of(const model::Architecture& a) {
   if (a.windows != model::Windows::none) list.emplace_back("sliding_window");
   if (a.windows == model::Windows::layers || a.windows == model::Windows::switched) list.emplace_back("layer_types");
   if (a.skips_rope) list.emplace_back("no_rope_interval");
+  if (d.latent) list.emplace_back("latent attention");
   using M = config::Model;
   const auto add = [&](const char* key, auto member) {
     if (a.expresses(member)) list.emplace_back(key);
@@ -52,6 +53,12 @@ std::string options_of(const model::Architecture& a) {
   add("router_groups_kept", &M::router_groups_kept);
   add("shared_size", &M::shared_size);
   add("qk_norm", &M::qk_norm);
+  add("q_rank", &M::q_rank);
+  add("kv_rank", &M::kv_rank);
+  add("nope_dim", &M::nope_dim);
+  add("rope_dim", &M::rope_dim);
+  add("value_dim", &M::value_dim);
+  add("rope_interleave", &M::rope_interleave);
   add("partial_rotary_factor", &M::partial_rotary_factor);
   if (d.local_rope) list.emplace_back("rope_local_theta");
   if (!d.learned_positions)

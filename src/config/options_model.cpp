@@ -85,6 +85,29 @@ std::vector<Option> model_options() {
            "soft cap of the attention scores: s becomes cap tanh(s / cap) (gemma2: 50 as published; 0: none)");
   s.number("final_logit_softcapping", &Model::final_logit_softcapping, at_least(0),
            "soft cap of the logits (gemma2: 30 as published, gemma3; 0: none)");
+  s.size("q_rank", &Model::q_rank, largest_width,
+         "latent attention: width of the latent from which the queries are expanded (deepseek_v3, youtu: 1536 as "
+         "published)")
+      .default_is("none: queries are a product of the residual stream");
+  s.size("kv_rank", &Model::kv_rank, largest_width,
+         "latent attention: width of the latent from which keys and values are expanded (deepseek_v3, youtu: 512 as "
+         "published)")
+      .default_is("none");
+  s.size("nope_dim", &Model::nope_dim, largest_width,
+         "latent attention: elements of a head of queries and keys without RoPE (128 as published)")
+      .default_is("none");
+  s.size("rope_dim", &Model::rope_dim, largest_width,
+         "latent attention: elements of a head with RoPE, whose keys all heads share; must be even (64 as published)")
+      .default_is("none");
+  s.size("value_dim", &Model::value_dim, largest_width,
+         "latent attention: elements of a head of values (128 as published)")
+      .default_is("none");
+  s.custom(
+       "rope_interleave", "true | false",
+       [](const Value& value, Model& model) { return read(value, model.rope_interleave); },
+       [](const Model& model) -> Printed { return model.rope_interleave ? std::nullopt : print(false); },
+       "latent attention: RoPE turns neighbouring elements, else element i with i + rope_dim / 2")
+      .default_is("true");
   s.number("embedding_multiplier", &Model::embedding_multiplier, above(0), "factor of the embedding (granite)");
   s.number("residual_multiplier", &Model::residual_multiplier, above(0),
            "factor of the output of every attention and feed-forward layer (granite)");

@@ -18,6 +18,7 @@ struct RopeKey {
   std::string_view key;
   Number member;
   Limits limits;
+  bool only_if_set = false;  ///< 0, its default, is not printed
 };
 
 std::vector<RopeKey> rows_of(RopeType type) {
@@ -39,7 +40,8 @@ std::vector<RopeKey> rows_of(RopeType type) {
               {"beta_fast", &S::beta_fast, above(0)},
               {"beta_slow", &S::beta_slow, above(0)},
               {"truncate", &S::truncate, {}},
-              {"llama_4_scaling_beta", &S::llama_4_scaling_beta, at_least(0)}};
+              {"llama_4_scaling_beta", &S::llama_4_scaling_beta, at_least(0)},
+              {"mscale_all_dim", &S::mscale_all_dim, at_least(0), true}};
     case RopeType::longrope:
       return {factor,
               original,
@@ -115,9 +117,12 @@ Expected read_rope_scaling(const Value& value, Model& model) {
 Printed print_rope_scaling(const Model& model) {
   if (!model.rope_scaling) return std::nullopt;
   std::string text = "{ rope_type = " + quoted(config::to_text(model.rope_scaling->type));
-  for (const RopeKey& row : rows_of(model.rope_scaling->type))
+  for (const RopeKey& row : rows_of(model.rope_scaling->type)) {
+    const auto* number = std::get_if<double RopeScaling::*>(&row.member);
+    if (row.only_if_set && number != nullptr && (*model.rope_scaling).**number == 0) continue;
     text += ", " + std::string(row.key) + " = " +
             std::visit([&](auto member) { return *print_number((*model.rope_scaling).*member); }, row.member);
+  }
   return text + " }";
 }
 

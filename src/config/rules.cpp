@@ -258,7 +258,8 @@ const std::vector<Rule>& rules() {
 }
 
 std::optional<std::string> misfit_of_heads(const Model& m) {
-  if (m.heads == 0 || m.hidden_size == 0 || m.head_dim != 0 || m.hidden_size % m.heads == 0) return std::nullopt;
+  if (m.heads == 0 || m.hidden_size == 0 || m.head_dim != 0 || m.hidden_size % m.heads == 0 || m.kv_rank > 0)
+    return std::nullopt;
   return fmt::format("{} heads do not divide hidden_size {}; set model.head_dim, or {} heads", m.heads, m.hidden_size,
                      nearest_divisors(m.hidden_size, m.heads));
 }
@@ -275,21 +276,34 @@ std::optional<std::string> beyond_counting(const Model& model) {
     std::int64_t value;
     std::int64_t most;
   };
-  for (const auto& [name, value, most] :
-       {Size{"vocab_size", model.vocab_size, largest_vocabulary}, Size{"hidden_size", model.hidden_size, largest_width},
-        Size{"intermediate_size", model.intermediate_size, largest_width}, Size{"layers", model.layers, largest_count},
-        Size{"heads", model.heads, largest_count}, Size{"kv_heads", model.kv_heads, largest_count},
-        Size{"head_dim", model.head_dim, largest_count}, Size{"positions", model.positions, largest_length},
-        Size{"experts", model.experts, largest_experts},
-        Size{"experts_per_token", model.experts_per_token, largest_experts},
-        Size{"expert_size", model.expert_size, largest_width}, Size{"dense_layers", model.dense_layers, largest_count},
-        Size{"router_groups", model.router_groups, largest_experts},
-        Size{"router_groups_kept", model.router_groups_kept, largest_experts},
-        Size{"shared_size", model.shared_size, largest_width}})
+  for (const auto& [name, value, most] : {Size{"vocab_size", model.vocab_size, largest_vocabulary},
+                                          Size{"hidden_size", model.hidden_size, largest_width},
+                                          Size{"intermediate_size", model.intermediate_size, largest_width},
+                                          Size{"layers", model.layers, largest_count},
+                                          Size{"heads", model.heads, largest_count},
+                                          Size{"kv_heads", model.kv_heads, largest_count},
+                                          Size{"head_dim", model.head_dim, largest_count},
+                                          Size{"positions", model.positions, largest_length},
+                                          Size{"experts", model.experts, largest_experts},
+                                          Size{"experts_per_token", model.experts_per_token, largest_experts},
+                                          Size{"expert_size", model.expert_size, largest_width},
+                                          Size{"dense_layers", model.dense_layers, largest_count},
+                                          Size{"router_groups", model.router_groups, largest_experts},
+                                          Size{"router_groups_kept", model.router_groups_kept, largest_experts},
+                                          Size{"shared_size", model.shared_size, largest_width},
+                                          Size{"q_rank", model.q_rank, largest_width},
+                                          Size{"kv_rank", model.kv_rank, largest_width},
+                                          Size{"nope_dim", model.nope_dim, largest_width},
+                                          Size{"rope_dim", model.rope_dim, largest_width},
+                                          Size{"value_dim", model.value_dim, largest_width}})
     if (value < 0 || value > most) return fmt::format("{} is {}, at most {} are possible", name, value, most);
   const auto number = [](std::int64_t size) { return static_cast<double>(size); };
   const double width = number(model.hidden_size);
-  const double attention = 2 * width * number(model.head_dim) * (number(model.heads) + number(model.kv_heads));
+  const double of_latents = width * number(model.q_rank + model.kv_rank + model.rope_dim) +
+                            number(model.heads) * (number(model.q_rank) * number(model.nope_dim + model.rope_dim) +
+                                                   number(model.kv_rank) * number(model.nope_dim + model.value_dim));
+  const double attention =
+      2 * width * number(model.head_dim) * (number(model.heads) + number(model.kv_heads)) + of_latents;
   const double experts =
       number(model.experts) * 3 * width * number(model.expert_size > 0 ? model.expert_size : model.intermediate_size);
   const double parameters = number(model.layers) * (attention + 3 * width * number(model.intermediate_size) + experts +
@@ -327,7 +341,9 @@ void complete(RunConfig& config) {
   count_steps(config);
   Model& model = config.model;
   if (model.kv_heads == 0) model.kv_heads = model.heads;
-  if (model.head_dim == 0 && model.heads > 0 && model.hidden_size % model.heads == 0)
+  if (model.head_dim == 0 && model.kv_rank > 0)
+    model.head_dim = model.nope_dim + model.rope_dim;
+  else if (model.head_dim == 0 && model.heads > 0 && model.hidden_size % model.heads == 0)
     model.head_dim = model.hidden_size / model.heads;
   if (config.run.output.empty()) config.run.output = "runs/" + config.run.name;
   if (config.checkpoint.directory.empty()) config.checkpoint.directory = config.run.output + "/checkpoints";

@@ -19,6 +19,7 @@
 #include "trireme/device/memory.hpp"
 #include "trireme/kernels/vocabulary.hpp"
 #include "trireme/model/context.hpp"
+#include "trireme/model/tensor_plan.hpp"
 
 namespace trireme::executor {
 namespace {
@@ -227,7 +228,7 @@ at::Tensor Verbs::packed(const schedule::Exchanged& op, at::Tensor from) {
   const int ranks = link(row.group, row.lane).size();
   if (sums(row.collective)) from = widened(from);
   switch (row.pack) {
-    case schedule::Layout::columns: return last_columns(from, 2 * model_.held.kv_heads * model_.held.head_dim);
+    case schedule::Layout::columns: return last_columns(from, model::gathered_width(model_.held));
     case schedule::Layout::by_run:
       return reordered(from.contiguous(), Order::by_rank, ranks, microbatch(op.microbatch).batch);
     case schedule::Layout::by_head: return split_heads(from.contiguous(), ranks, head_sections(op));

@@ -25,6 +25,7 @@ constexpr std::array keys = std::to_array<std::string_view>({
     "do_sample",
     "dtype",
     "early_stopping",
+    "embedding_initializer_range",
     "encoder_no_repeat_ngram_size",
     "exponential_decay_length_penalty",
     "finetuning_task",

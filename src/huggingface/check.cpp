@@ -28,7 +28,8 @@ std::string_view why_unused(std::string_view name) {
   if (name.ends_with(".bias")) return "biases are not supported";
   if (contains(name, ".experts.")) return "mixtures of experts are not supported";
   if (contains(name, "lora_")) return "adapters are not supported, merge them first";
-  if (name.ends_with(".weight_scale") || contains(name, ".qweight")) return "quantized weights are not supported";
+  if (name.ends_with(".weight_scale") || name.ends_with(scale_ending) || contains(name, ".qweight"))
+    return "quantized weights are not supported";
   return "the model has no such parameter";
 }
 
@@ -110,8 +111,10 @@ void HfDirectory::check(const model::Model& model) const {
         mistakes.add(fmt::format("{} is missing; {}", own, missing_remedy(own)));
       } else if (tensor->shape != shape) {
         mistakes.add(fmt::format("{} has shape {}, the model has {}; check the sizes", own, tensor->shape, shape));
-      } else if (!tensor->readable()) {
-        mistakes.add(fmt::format("{} has dtype {}; convert it to F32, BF16 or F16", own, tensor->dtype));
+      } else if (const std::string wrong = unreadable(name); !wrong.empty()) {
+        mistakes.add(wrong);
+      } else if (tensor->scaled()) {
+        used.insert(name + std::string(scale_ending));
       }
     }
   }

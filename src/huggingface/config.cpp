@@ -47,7 +47,7 @@ constexpr std::array off = {
     Unhonoured{"logit_softcap", "softcaps"},
     Unhonoured{"num_experts", "mixtures of experts"},
     Unhonoured{"num_local_experts", "mixtures of experts"},
-    Unhonoured{"quantization_config", "quantized weights"},
+    Unhonoured{"quantization_config", "quantized weights other than fp8 in blocks of 128 x 128"},
 };
 
 /// Must be absent, null or 1 unless the architecture has it.
@@ -60,9 +60,18 @@ constexpr std::array one = {
     Unhonoured{"logit_scale", "scaled logits"},
 };
 
+/// Whether quantization_config is that of DeepSeek-V3: e4m3 weights in square blocks with a scale each.
+bool has_fp8_blocks(const JsonObject& config) {
+  const json* value = config.find("quantization_config");
+  if (value == nullptr || !value->is_object() || value->value("quant_method", json()) != "fp8") return false;
+  return value->value("weight_block_size", json()) == json{fp8_block, fp8_block} &&
+         value->value("fmt", json("e4m3")) == "e4m3";
+}
+
 void refuse_unhonoured(const JsonObject& config, const model::Architecture& a) {
   const auto has = [&](std::string_view key) {
-    return (a.windows != model::Windows::none && key.ends_with("sliding_window")) ||
+    return (key == "quantization_config" && has_fp8_blocks(config)) ||
+           (a.windows != model::Windows::none && key.ends_with("sliding_window")) ||
            (a.published_with_dropout && key == "attention_dropout") ||
            std::any_of(a.keys.begin(), a.keys.end(),
                        [&](const model::KeyRow& row) { return row.key == key || row.other_key == key; });
@@ -136,7 +145,7 @@ const model::Architecture* architecture_of(const JsonObject& config, const json&
   }
   std::vector<std::string_view> known;
   for (const model::Architecture& a : model::architectures()) {
-    if (a.model_type == *type) return &a;
+    if (a.model_type == *type || std::ranges::find(a.other_types, *type) != a.other_types.end()) return &a;
     known.push_back(a.model_type);
   }
   if (const json* text = config.find("text_config"); text != nullptr && text->is_object()) {
@@ -166,6 +175,23 @@ void check_fixed(const JsonObject& config, const model::Architecture& a, Mistake
   for (const model::FixedRow& row : a.fixed)
     if (config.flag(std::string(row.key)).value_or(row.value) != row.value)
       config.unexpected(std::string(row.key), fmt::format("{}: {} is not supported", row.value, row.feature));
+  for (const model::WordRow& row : a.only)
+    if (config.text(std::string(row.key)).value_or(std::string(row.word)) != row.word)
+      config.unexpected(std::string(row.key), fmt::format("\"{}\", which {} computes", row.word, a.class_name));
+  for (const std::string_view key : a.ones)
+    if (config.integer(std::string(key), 0).value_or(1) != 1)
+      config.unexpected(std::string(key), fmt::format("1, which {} computes", a.class_name));
+}
+
+/// Keys that follow from others in latent attention: transformers writes them.
+void check_latent(const JsonObject& config, const config::Model& model) {
+  const auto must_be = [&](const char* key, std::int64_t value, const char* why) {
+    if (config.integer(key, 1).value_or(value) != value) config.unexpected(key, fmt::format("{}: {}", value, why));
+  };
+  must_be("head_dim", model.rope_dim, "qk_rope_head_dim");
+  must_be("qk_head_dim", model.nope_dim + model.rope_dim, "qk_nope_head_dim + qk_rope_head_dim");
+  if (model.kv_heads != 0)
+    must_be("num_key_value_heads", model.heads, "as many as num_attention_heads, since every head has keys and values");
 }
 
 void read_row(const JsonObject& config, const model::KeyRow& row, std::int64_t config::Model::*member,
@@ -174,7 +200,10 @@ void read_row(const JsonObject& config, const model::KeyRow& row, std::int64_t c
       !row.other_key.empty() && !config.has(std::string(row.key)) && config.has(std::string(row.other_key));
   const std::string key(other ? row.other_key : row.key);
   const std::int64_t absent = static_cast<std::int64_t>(row.absent.value_or(0));
-  model.*member = row.absent ? config.integer(key, row.least).value_or(absent) : config.required_integer(key);
+  if (row.null_is_zero && config.is_null(key))
+    model.*member = 0;
+  else
+    model.*member = row.absent ? config.integer(key, row.least).value_or(absent) : config.required_integer(key);
   if (model.*member <= most_size) return;
   config.unexpected(key, fmt::format("at most {}", most_size));
   model.*member = 1;
@@ -202,11 +231,17 @@ config::Model read_model(const JsonObject& config, const model::Architecture& a,
     if (const auto* member = std::get_if<std::int64_t config::Model::*>(&row.member);
         member != nullptr && row.times_hidden > 0 && model.**member == 0 && model.hidden_size <= config::largest_width)
       model.** member = row.times_hidden * model.hidden_size;
+  if (a.decoder.latent) {
+    check_latent(config, model);
+    model.kv_heads = model.heads;
+    model.head_dim = model.nope_dim + model.rope_dim;
+  }
   if (model.kv_heads == 0) model.kv_heads = model.heads;
   if (model.head_dim == 0) model.head_dim = model.hidden_size / std::max<std::int64_t>(1, model.heads);
   read_windows(config, a, model);
   if (a.skips_rope) read_no_rope_layers(config, model);
   if (a.lists_dense_layers) read_dense_layers(config, model);
+  if (a.lists_mlp_types) read_mlp_types(config, model);
   if (a.decoder.learned_positions) return model;
   Rope rope = read_rope(config, a, mistakes);
   unread = std::move(rope.unread);
@@ -259,6 +294,7 @@ HfConfig read_text_config(const json& parsed, const std::string& where, Mistakes
       .eos_token_ids = token_ids(config, "eos_token_id"),
       .unread_keys = std::move(unread)};
   if (read.bos_token_id && *read.bos_token_id < 0) read.bos_token_id.reset();
+  read.fp8_blocks = has_fp8_blocks(config);
   json kept = json::object();
   for (const auto& [key, value] : parsed.items())
     if (!config.asked(key) || is_off(value) || key == "bos_token_id" || key == "eos_token_id") kept[key] = value;

@@ -65,6 +65,13 @@ ordered_json rope_scaling(const std::optional<config::RopeScaling>& scaling, std
       table["truncate"] = scaling->truncate;
       if (scaling->attention_factor > 0) table["attention_factor"] = scaling->attention_factor;
       if (scales_queries) table["llama_4_scaling_beta"] = scaling->llama_4_scaling_beta;
+      if (scaling->mscale_all_dim > 0) {
+        table["mscale_all_dim"] = scaling->mscale_all_dim;
+        if (scaling->attention_factor == 1) {  // as published: readers without attention_factor divide the two
+          table["mscale"] = scaling->mscale_all_dim;
+          table.erase("attention_factor");
+        }
+      }
       break;
   }
   return table;
@@ -131,6 +138,8 @@ std::string hf_config_text(const model::Model& model, const HfWriteOptions& opti
   }
   write_windows(a, config, table);
   for (const model::FixedRow& row : a.fixed) table[std::string(row.key)] = row.value;
+  for (const model::WordRow& row : a.only) table[std::string(row.key)] = row.word;
+  for (const std::string_view key : a.ones) table[std::string(key)] = 1;
   for (const std::string_view key : a.dropout) table[std::string(key)] = 0.0;
   write_special_tokens(table, options, a.refuses_null);
   table["torch_dtype"] = options.dtype == DType::fp32 ? "float32" : "bfloat16";

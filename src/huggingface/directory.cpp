@@ -255,6 +255,38 @@ void HfDirectory::read_slice(std::string_view name, shard::Range elements, std::
         fmt::format("{}: has no tensor {}; check that the weights belong to this model", path_, io::in_quotes(name)));
   }
   files_[found->second.file].read_fp32(found->second.name, elements, values);
+  if (find(name)->scaled()) scale_blocks(name, elements, values);
+}
+
+std::string HfDirectory::unreadable(std::string_view name) const {
+  const TensorInfo& tensor = *find(name);
+  if (tensor.readable()) return "";
+  if (!tensor.scaled() || !config_.fp8_blocks)
+    return fmt::format("{} has dtype {}; convert it to F32, BF16 or F16", name, tensor.dtype);
+  const std::string scales = std::string(name) + std::string(scale_ending);
+  const TensorInfo* blocks = find(scales);
+  if (blocks == nullptr) return fmt::format("{} has dtype {}, but there is no {}", name, tensor.dtype, scales);
+  const auto count = [](std::int64_t size) { return (size + fp8_block - 1) / fp8_block; };
+  const bool fits = tensor.shape.size() == 2 &&
+                    blocks->shape == std::vector{count(tensor.shape[0]), count(tensor.shape[1])} &&
+                    blocks->dtype == "F32";
+  if (fits) return "";
+  return fmt::format("{} has dtype {} and shape {}; its blocks of {} x {} elements have an F32 scale each of {}",
+                     scales, blocks->dtype, blocks->shape, fp8_block, fp8_block, fmt::join(tensor.shape, " x "));
+}
+
+void HfDirectory::scale_blocks(std::string_view name, shard::Range elements, std::span<float> values) const {
+  if (const std::string wrong = unreadable(name); !wrong.empty())
+    throw CheckpointError(fmt::format("{}: {}", path_, wrong));
+  const TensorInfo& blocks = *find(std::string(name) + std::string(scale_ending));
+  std::vector<float> scales(static_cast<std::size_t>(blocks.elements()));
+  read_slice(std::string(name) + std::string(scale_ending), {.begin = 0, .end = blocks.elements()}, scales);
+  const std::int64_t columns = find(name)->shape[1];
+  for (std::int64_t element = elements.begin; element < elements.end; ++element) {
+    const std::int64_t row = element / columns, column = element % columns;
+    values[static_cast<std::size_t>(element - elements.begin)] *=
+        scales[static_cast<std::size_t>(row / fp8_block * blocks.shape[1] + column / fp8_block)];
+  }
 }
 
 }  // namespace trireme::huggingface

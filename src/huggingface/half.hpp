@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <span>
 
-/// The 16-bit floating-point words of weight files.
+/// The floating-point words of 16 and 8 bits of weight files.
 namespace trireme::huggingface {
 
 /// The value of a bfloat16 word; exact.
@@ -31,6 +31,17 @@ namespace trireme::huggingface {
   }
   const std::uint32_t wide = exponent == 0x1fU ? 0xffU : exponent + 112U;
   return std::bit_cast<float>(sign | wide << 23 | fraction << 13);
+}
+
+/// The value of an e4m3 byte (OCP 8-bit floating point 2023): no infinities, NaN for all ones; exact.
+[[nodiscard]] constexpr float e4m3_to_float(std::uint8_t byte) {
+  const std::uint32_t sign = (byte & 0x80U) << 24, exponent = (byte >> 3) & 0xfU, fraction = byte & 0x7U;
+  if (exponent == 0) {
+    const float magnitude = static_cast<float>(fraction) * 0x1p-9F;
+    return std::bit_cast<float>(std::bit_cast<std::uint32_t>(magnitude) | sign);
+  }
+  if (exponent == 0xfU && fraction == 0x7U) return std::bit_cast<float>(sign | 0x7fc00000U);
+  return std::bit_cast<float>(sign | (exponent + 120U) << 23 | fraction << 20);
 }
 
 }  // namespace trireme::huggingface

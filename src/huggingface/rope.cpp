@@ -105,6 +105,7 @@ config::RopeScaling yarn(const TablePlace& at) {
   if (scaling.attention_factor == 0 && of_head.value_or(0) > 0 && of_all.value_or(0) > 0)
     scaling.attention_factor = mscale(scaling.factor, *of_head) / mscale(scaling.factor, *of_all);
   if (!std::isfinite(scaling.attention_factor)) table.unexpected("mscale", "a number that fp64 can multiply");
+  if (a.decoder.latent) scaling.mscale_all_dim = of_all.value_or(0);
   if (!a.scales_queries) return scaling;
   if (!table.has("llama_4_scaling_beta")) table.missing("llama_4_scaling_beta");
   scaling.llama_4_scaling_beta = table.at_least_zero("llama_4_scaling_beta").value_or(0);

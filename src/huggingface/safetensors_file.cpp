@@ -40,6 +40,8 @@ std::int64_t TensorSpec::elements() const { return product(shape); }
 
 bool TensorInfo::readable() const { return dtype == "F32" || dtype == "BF16" || dtype == "F16"; }
 
+bool TensorInfo::scaled() const { return dtype == "F8_E4M3"; }
+
 SafetensorsFile SafetensorsFile::open(const std::string& path) {
   io::File file = io::File::open(path);
   TensorTable tensors = read_header(file);
@@ -63,6 +65,10 @@ void SafetensorsFile::read_fp32(std::string_view name, shard::Range elements, st
     read_words<bf16_to_float>(file_, tensor.begin + elements.begin * 2, values);
   } else if (tensor.dtype == "F16") {
     read_words<fp16_to_float>(file_, tensor.begin + elements.begin * 2, values);
+  } else if (tensor.scaled()) {
+    std::vector<std::uint8_t> bytes(values.size());
+    file_.read_at(tensor.begin + elements.begin, std::as_writable_bytes(std::span(bytes)));
+    std::ranges::transform(bytes, values.begin(), e4m3_to_float);
   } else {
     throw CheckpointError(
         fmt::format("{}: tensor {} has dtype {}; F32, BF16 and F16 can be read, convert it to one of them", path(),

@@ -89,6 +89,23 @@ void read_no_rope_layers(const JsonObject& config, config::Model& model) {
                       fmt::format("{} numbers, 0 for every n-th layer and 1 for the others", model.layers));
 }
 
+void read_mlp_types(const JsonObject& config, config::Model& model) {
+  model.dense_layers = 1;
+  if (const json* list = config.find("mlp_layer_types")) {
+    model.dense_layers = 0;
+    bool fits = list->is_array() && static_cast<std::int64_t>(list->size()) == model.layers;
+    for (std::int64_t layer = 0; fits && layer < model.layers; ++layer) {
+      const json& type = (*list)[static_cast<std::size_t>(layer)];
+      fits = type == "sparse" || (type == "dense" && model.dense_layers == layer);
+      if (type == "dense") ++model.dense_layers;
+    }
+    if (!fits) config.unexpected("mlp_layer_types", "\"dense\" for the first layers, then \"sparse\", one a layer");
+  }
+  if (config.integer("first_k_dense_replace", 0).value_or(model.dense_layers) != model.dense_layers)
+    config.unexpected("first_k_dense_replace",
+                      fmt::format("{}, the dense layers of mlp_layer_types (1 if it is absent)", model.dense_layers));
+}
+
 void read_dense_layers(const JsonObject& config, config::Model& model) {
   if (config.integer("decoder_sparse_step", 1).value_or(1) != 1)
     config.unexpected("decoder_sparse_step", "1: experts in every layer that mlp_only_layers does not list");
@@ -113,6 +130,12 @@ void write_windows(const model::Architecture& a, const config::Model& given, nlo
     std::iota(list.begin(), list.end(), std::int64_t{0});
     table["mlp_only_layers"] = list;
     table["decoder_sparse_step"] = 1;
+  }
+  if (a.lists_mlp_types) {
+    Types types(static_cast<std::size_t>(model.layers), "sparse");
+    std::fill_n(types.begin(), model.dense_layers, "dense");
+    table["mlp_layer_types"] = types;
+    table["first_k_dense_replace"] = model.dense_layers;  // read by programs without mlp_layer_types
   }
   if (a.windows == Windows::none) return;
   table["sliding_window"] = nullptr;

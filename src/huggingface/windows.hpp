@@ -18,6 +18,9 @@ void read_no_rope_layers(const JsonObject& config, config::Model& model);
 /// mlp_only_layers: the first layers, whose MLP is not replaced by experts. decoder_sparse_step: 1.
 void read_dense_layers(const JsonObject& config, config::Model& model);
 
+/// mlp_layer_types: "dense" for the first layers; first_k_dense_replace: as many, if it is there.
+void read_mlp_types(const JsonObject& config, config::Model& model);
+
 /// Writes these keys.
 void write_windows(const model::Architecture& a, const config::Model& given, nlohmann::ordered_json& table);
 

@@ -41,6 +41,18 @@ const Architecture& architecture(std::string_view name) {
       fmt::format("model.architecture = \"{}\" is not known; use one of: {}", name, fmt::join(known, ", ")));
 }
 
+namespace {
+
+/// Factor of the scores of latent attention: that of a head's width, stretched with the context (DeepSeek-V2 2024).
+double latent_score_scale(const Latent& latent, const std::optional<config::RopeScaling>& scaling) {
+  const double plain = 1 / std::sqrt(static_cast<double>(std::max<std::int64_t>(1, latent.head_dim())));
+  if (!scaling || scaling->type != config::RopeType::yarn || scaling->factor <= 1) return plain;
+  const double stretch = 1 + 0.1 * scaling->mscale_all_dim * std::log(scaling->factor);
+  return plain * stretch * stretch;
+}
+
+}  // namespace
+
 Decoder decoder_of(const config::Model& config) {
   const Architecture& family = architecture(config.architecture);
   Decoder decoder = family.decoder;
@@ -57,6 +69,15 @@ Decoder decoder_of(const config::Model& config) {
   decoder.score_softcap = config.attn_logit_softcapping;
   decoder.logit_softcap = config.final_logit_softcapping;
   if (config.qk_norm) decoder.qk_norm = QkNorm::head;
+  if (decoder.latent) {
+    decoder.latent = Latent{.q_rank = config.q_rank,
+                            .kv_rank = config.kv_rank,
+                            .nope = config.nope_dim,
+                            .rope = config.rope_dim,
+                            .value = config.value_dim};
+    decoder.adjacent_pairs = config.rope_interleave;
+    decoder.score_scale = latent_score_scale(*decoder.latent, config.rope_scaling);
+  }
   if (decoder.experts) {
     Experts& experts = *decoder.experts;
     experts.count = config.experts;

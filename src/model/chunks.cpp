@@ -40,7 +40,8 @@ double block_flops(const Model& model, Block block, std::int64_t seq_len) {
   if (!recomputes(model[block])) return products;
   const std::int64_t window = window_of(model.config, block.value - layers_of(model).first.value);
   const std::int64_t keys = window > 0 ? std::min(window, seq_len) : seq_len;
-  return products + 12.0 * static_cast<double>(model.sizes.heads * model.sizes.head_dim * keys);
+  const Sizes& sizes = model.sizes;
+  return products + 6.0 * static_cast<double>(sizes.heads * (sizes.head_dim + sizes.value_dim()) * keys);
 }
 
 std::vector<Chunk> cut_by_flops(const Model& model, int count, std::int64_t seq_len) {

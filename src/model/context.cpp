@@ -76,6 +76,11 @@ Model divide_sequences(Model model, const ContextPart& part) {
   invariant(part.ranks >= 1 && part.rank >= 0 && part.rank < part.ranks, "a context rank lies within its axis");
   if (part.ranks == 1) return model;
   const Decoder& decoder = model.sizes.decoder;
+  if (decoder.latent && part.method == config::ContextMethod::heads)
+    throw ConfigError(
+        fmt::format("context.method = \"heads\": ranks that divide sequences of latent attention (model.architecture = "
+                    "\"{}\") exchange the latents of all heads; set context.method = \"gather\"",
+                    model.architecture));
   if (part.method == config::ContextMethod::heads) require_divided_heads(model, part);
   for (ComputeBlock& block : model.compute_blocks) {
     std::vector<Stage> stages;
@@ -83,6 +88,11 @@ Model divide_sequences(Model model, const ContextPart& part) {
     block.stages = std::move(stages);
   }
   return model;
+}
+
+std::int64_t gathered_width(const Sizes& held) {
+  if (const auto& latent = held.decoder.latent) return latent->kv_rank + latent->rope;
+  return 2 * held.kv_heads * held.head_dim;
 }
 
 std::int64_t exchanged_width(const Model& model, Block block, trireme::Stage stage) {

@@ -69,7 +69,13 @@ Parameter parameter_of(Role role, const Sizes& s, Stds stds) {
     case Role::qkv_bias: return zeros(q_rows + 2 * kv_rows);
     case Role::q_norm: return norm(s.decoder.qk_norm == QkNorm::head ? s.head_dim : q_rows);
     case Role::k_norm: return norm(s.decoder.qk_norm == QkNorm::head ? s.head_dim : kv_rows);
-    case Role::o: return matrix(s.hidden, q_rows, stds.residual);
+    case Role::q_a: return matrix(s.decoder.latent->q_rank, s.hidden, stds.plain);
+    case Role::q_a_norm: return norm(s.decoder.latent->q_rank);
+    case Role::q_b: return matrix(q_rows, s.decoder.latent->q_rank, stds.plain);
+    case Role::kv_a: return matrix(s.decoder.latent->kv_rank + s.decoder.latent->rope, s.hidden, stds.plain);
+    case Role::kv_a_norm: return norm(s.decoder.latent->kv_rank);
+    case Role::kv_b: return matrix(s.heads * s.decoder.latent->expanded(), s.decoder.latent->kv_rank, stds.plain);
+    case Role::o: return matrix(s.hidden, s.heads * s.value_dim(), stds.residual);
     case Role::gate:
     case Role::up: return matrix(s.intermediate, s.hidden, stds.plain);
     case Role::gate_bias:
@@ -210,13 +216,20 @@ std::vector<Role> given(std::initializer_list<Given> groups) {
 std::vector<Role> roles_of(StageKind kind, const Decoder& d) {
   using enum Role;
   const bool layer_norm = d.norm == NormKind::layer;
-  std::vector<Role> projects = given({{!d.joint_qkv, {q, k, v}},
+  const bool latent = d.latent.has_value(), q_latent = latent && d.latent->q_rank > 0;
+  std::vector<Role> projects = given({{q_latent, {q_a}},  // with kv_a, as one product reads them
+                                      {latent && !q_latent, {q}},
+                                      {latent, {kv_a}},
+                                      {q_latent, {q_a_norm}},
+                                      {latent, {kv_a_norm}},
+                                      {q_latent, {q_b}},
+                                      {!d.joint_qkv && !latent, {q, k, v}},
                                       {!d.joint_qkv && d.qkv_bias, {q_bias, k_bias, v_bias}},
                                       {d.joint_qkv, {qkv}},
                                       {d.joint_qkv && d.qkv_bias, {Role::qkv_bias}},
                                       {d.qk_norm == QkNorm::head, {q_norm, k_norm}}});
   std::vector<Role> norms = given({{d.qk_norm == QkNorm::width, {q_norm, k_norm}}});
-  std::vector<Role> attends = given({{true, {o}}, {d.o_bias, {Role::o_bias}}});
+  std::vector<Role> attends = given({{latent, {kv_b}}, {true, {o}}, {d.o_bias, {Role::o_bias}}});
   std::vector<Role> feeds = given({{d.gated(), {gate}},
                                    {true, {up}},
                                    {d.gated() && d.mlp_bias, {gate_bias}},

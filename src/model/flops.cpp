@@ -33,7 +33,7 @@ double flops_per_token(const Model& model, std::int64_t seq_len) {
     keys += window > 0 ? std::min(window, seq_len) : seq_len;
   }
   return 6.0 * static_cast<double>(in_products) +
-         12.0 * static_cast<double>(sizes.heads * sizes.head_dim) * static_cast<double>(keys);
+         6.0 * static_cast<double>(sizes.heads * (sizes.head_dim + sizes.value_dim())) * static_cast<double>(keys);
 }
 
 std::string_view flop_rule() {

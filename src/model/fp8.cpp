@@ -114,6 +114,7 @@ bool may_be_fp8(Role role) {
     case Role::k:
     case Role::v:
     case Role::qkv:
+    case Role::q_b:  // not q_a, kv_a and kv_b: tensor and context ranks have parts of their outputs' gradients
     case Role::o:
     case Role::gate:
     case Role::up:

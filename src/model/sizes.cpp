@@ -55,7 +55,40 @@ void check_rotary_width(const config::Model& c, const Decoder& decoder, std::int
                                factors->size(), width / 2));
 }
 
+/// Elements of a head of queries and keys.
+std::int64_t head_dim_of(const config::Model& c, const Decoder& decoder) {
+  if (decoder.latent) return decoder.latent->head_dim();
+  return c.head_dim == 0 ? c.hidden_size / c.heads : c.head_dim;
+}
+
+/// Sizes of latent attention: all are given but q_rank, and head_dim and kv_heads follow from them.
+void check_latent(const config::Model& c, const Latent& latent, Mistakes& mistakes) {
+  for (const auto& [key, value] : {std::pair{"kv_rank", c.kv_rank},
+                                   {"nope_dim", c.nope_dim},
+                                   {"rope_dim", c.rope_dim},
+                                   {"value_dim", c.value_dim}})
+    if (value < 1)
+      mistakes.add(
+          fmt::format("model.{} = {}; model.architecture = \"{}\" has latent attention, where it is at least 1", key,
+                      value, c.architecture));
+  if (c.q_rank < 0) mistakes.add(fmt::format("model.q_rank = {}; it must be at least 0 (none)", c.q_rank));
+  if (!mistakes.empty()) return;
+  if (c.rope_dim % 2 != 0)
+    mistakes.add(fmt::format("model.rope_dim = {} is odd; RoPE turns pairs: use {} or {}", c.rope_dim,
+                             std::max<std::int64_t>(2, c.rope_dim - 1), c.rope_dim + 1));
+  if (c.head_dim != 0 && c.head_dim != latent.head_dim())
+    mistakes.add(
+        fmt::format("model.head_dim = {}: with latent attention it is model.nope_dim + model.rope_dim = {}; remove it",
+                    c.head_dim, latent.head_dim()));
+  if (c.kv_heads != 0 && c.kv_heads != c.heads)
+    mistakes.add(
+        fmt::format("model.kv_heads = {}: with latent attention every head has keys and values; remove it, or set {}",
+                    c.kv_heads, c.heads));
+  if (mistakes.empty()) check_rotary_width(c, Decoder{.latent = latent}, latent.head_dim(), mistakes);
+}
+
 void check_heads(const config::Model& c, const Decoder& decoder, Mistakes& mistakes) {
+  if (decoder.latent) return check_latent(c, *decoder.latent, mistakes);
   if (const auto misfit = config::misfit_of_heads(c)) {
     mistakes.add("model.heads: " + *misfit);
   } else if (const std::int64_t head_dim = c.head_dim == 0 ? c.hidden_size / c.heads : c.head_dim;
@@ -102,8 +135,12 @@ void check_numbers(const config::Model& c, const Decoder& decoder, Mistakes& mis
 
 void check_total(const Sizes& s, Mistakes& mistakes) {
   const auto hidden = static_cast<double>(s.hidden);
-  const double head_rows = 2.0 * static_cast<double>(s.heads + s.kv_heads) * static_cast<double>(s.head_dim);
+  const double head_rows =
+      2.0 * static_cast<double>(s.heads + s.kv_heads) * static_cast<double>(std::max(s.head_dim, s.value_dim()));
   double layer = hidden * (head_rows + 3.0 * static_cast<double>(s.intermediate) + 2.0);
+  if (const auto& l = s.decoder.latent)
+    layer += (hidden + static_cast<double>(s.heads) * static_cast<double>(l->head_dim() + l->value)) *
+             static_cast<double>(l->compressed());
   if (s.decoder.experts)
     layer += hidden * (static_cast<double>(s.decoder.experts->count) *
                            (3.0 * static_cast<double>(s.decoder.experts->size) + 1.0) +
@@ -165,6 +202,13 @@ void check_expressible(const config::Model& c, Mistakes& mistakes) {
   expressed("router_groups_kept", &config::Model::router_groups_kept);
   expressed("shared_size", &config::Model::shared_size);
   expressed("qk_norm", &config::Model::qk_norm);
+  expressed("q_rank", &config::Model::q_rank);
+  expressed("kv_rank", &config::Model::kv_rank);
+  expressed("nope_dim", &config::Model::nope_dim);
+  expressed("rope_dim", &config::Model::rope_dim);
+  expressed("value_dim", &config::Model::value_dim);
+  expressed("rope_interleave", &config::Model::rope_interleave);
+  if (c.rope_scaling && c.rope_scaling->mscale_all_dim != 0 && !a.decoder.latent) refuse("rope_scaling.mscale_all_dim");
   if (c.dense_layers != 0 && !a.has_dense_layers()) refuse("dense_layers");
   if (c.sliding_window > 0 && a.windows == Windows::none) refuse("sliding_window");
   if (!c.layer_types.empty() && (a.windows == Windows::none || a.windows == Windows::all)) refuse("layer_types");
@@ -284,7 +328,7 @@ Sizes completed_sizes(const config::Model& c, const Decoder& decoder) {
               .layers = c.layers,
               .heads = c.heads,
               .kv_heads = c.kv_heads == 0 ? c.heads : c.kv_heads,
-              .head_dim = c.head_dim == 0 ? c.hidden_size / c.heads : c.head_dim,
+              .head_dim = head_dim_of(c, decoder),
               .positions = c.positions,
               .norm_eps = c.norm_eps,
               .rope_theta = c.rope_theta,

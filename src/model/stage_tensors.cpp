@@ -2,6 +2,7 @@
 #include "trireme/model/stage_tensors.hpp"
 
 #include "trireme/base/error.hpp"
+#include "trireme/model/tensor_plan.hpp"
 
 namespace trireme::model {
 namespace {
@@ -79,6 +80,7 @@ class Tables {
   }
 
   [[nodiscard]] Specs projection() const {
+    if (decoder_.latent) return latent_projection(*decoder_.latent);
     const Specs out{gradient_by(projected, token(projected_width()))};
     return decoder_.qk_norm == QkNorm::head ? out + qk_norm(false) : out;
   }
@@ -91,14 +93,31 @@ class Tables {
             {logsumexp, token(s_.heads, Element::fp32), save}};
   }
   [[nodiscard]] Specs attend() const {
+    if (decoder_.latent) return latent_attend(*decoder_.latent);
     const Size cached{Per::cached_token, kv_width()};
     return d_output() + core_attention(waits) +
            Specs{{cached_keys, cached, kv_cache}, {cached_values, cached, kv_cache}};
   }
   [[nodiscard]] Specs output() const { return d_output() + Specs{{attended, token(q_width()), save, waits}}; }
   [[nodiscard]] Specs attention_branch() const {
+    if (decoder_.latent) return latent_branch(*decoder_.latent);
     const Specs out = attend() + Specs{gradient_by(projected, token(projected_width()))};
     return decoder_.qk_norm == QkNorm::none ? out : out + statistics_of_heads(false);
+  }
+
+  /// Keys and values are expanded again in the backward.
+  [[nodiscard]] Specs latent_branch(const Latent& l) const {
+    return d_output() + Specs{{projected, token(l.compressed()), save}, {latent_queries, token(q_width()), save}} +
+           of_compression(l, l.q_rank + l.kv_rank) + latent_attention() +
+           Specs{gradient_by(latent_heads, token(s_.heads * l.expanded()))};
+  }
+  [[nodiscard]] Specs latent_projection(const Latent& l) const {
+    return Specs{{raw_qk, token(l.compressed()), save}} + of_compression(l, l.q_rank);
+  }
+  /// The gradient of the expansion's weights waits itself.
+  [[nodiscard]] Specs latent_attend(const Latent& l) const {
+    return d_output() + Specs{{projected, token(q_width() + gathered_width(s_)), save}} + latent_attention() +
+           Specs{gradient_of_weight(latent_heads, s_.heads * l.expanded() * l.kv_rank)};
   }
 
   [[nodiscard]] Specs mlp_branch() const {
@@ -152,8 +171,25 @@ class Tables {
     return {Per::stream_token, width, element};
   }
   [[nodiscard]] std::int64_t q_width() const { return s_.heads * s_.head_dim; }
+  [[nodiscard]] std::int64_t output_width() const { return s_.heads * s_.value_dim(); }
   [[nodiscard]] std::int64_t kv_width() const { return s_.kv_heads * s_.head_dim; }
   [[nodiscard]] std::int64_t projected_width() const { return q_width() + 2 * kv_width(); }
+
+  /// Latents and queries. kept: width of the normed latents that gradients of weights read.
+  [[nodiscard]] Specs of_compression(const Latent& l, std::int64_t kept) const {
+    Specs out{{latent_statistics, token(l.q_rank > 0 ? 2 : 1, Element::fp32), save}};
+    if (kept > 0) out.push_back({latents, token(kept), cheap, waits});
+    out = out + Specs{gradient_by(projected, token(l.compressed())), gradient_by(latent_queries, token(q_width()))};
+    if (l.q_rank > 0) out.push_back(gradient_of_weight(q_norm_weight, l.q_rank));
+    out.push_back(gradient_of_weight(k_norm_weight, l.kv_rank));
+    return out;
+  }
+  [[nodiscard]] Specs latent_attention() const {
+    return {{attended, token(output_width()), save, waits},
+            {logsumexp, token(s_.heads, Element::fp32), save},
+            {cached_keys, {Per::cached_token, q_width()}, kv_cache},
+            {cached_values, {Per::cached_token, output_width()}, kv_cache}};
+  }
 
   static TensorSpec gradient_of_weight(TensorId id, std::int64_t width) {
     return gradient_by(id, {Per::once, width, Element::fp32});

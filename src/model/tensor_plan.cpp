@@ -34,7 +34,13 @@ ParameterRule rule_of(Role role, const Decoder& decoder) {
     case Role::embedding:
     case Role::head: return {Split::vocabulary, Unit::vocabulary};
     case Role::q:
+    case Role::q_b:
+    case Role::kv_b:
     case Role::q_bias: return {Split::column, Unit::heads};
+    case Role::q_a:  // every rank expands its own heads from them
+    case Role::q_a_norm:
+    case Role::kv_a:
+    case Role::kv_a_norm: return {.sum_of_heads = true};
     case Role::qkv:
     case Role::qkv_bias: return {Split::column, Unit::heads, 3};
     case Role::k:

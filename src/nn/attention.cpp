@@ -19,7 +19,8 @@ namespace {
 
 using model::Role, model::TensorId;
 
-/// A window as long as the sequence hides nothing.
+}  // namespace
+
 kernels::AttentionShape attention_of(const model::Sizes& sizes, std::int64_t window, std::int64_t batch,
                                      std::int64_t seq_len) {
   return {.batch = batch,
@@ -29,8 +30,11 @@ kernels::AttentionShape attention_of(const model::Sizes& sizes, std::int64_t win
           .head_dim = sizes.head_dim,
           .window = window < seq_len ? window : 0,
           .scale = sizes.decoder.score_scale,
-          .softcap = sizes.decoder.score_softcap};
+          .softcap = sizes.decoder.score_softcap,
+          .value_dim = sizes.value_dim()};
 }
+
+namespace {
 
 /// Mode::generate: puts the keys and values of the microbatch behind those in the cache, which is allocated first.
 void extend_cache(const StageFrame& f, const at::Tensor& k, const at::Tensor& v, const kernels::AttentionShape& shape,
@@ -38,23 +42,25 @@ void extend_cache(const StageFrame& f, const at::Tensor& k, const at::Tensor& v,
   const Microbatch& m = f.batch;
   invariant(m.past + m.seq_len <= m.longest && (m.past == 0 || m.seq_len == 1),
             "a key/value cache takes a text, then one token at a time");
-  const std::array<std::int64_t, 4> capacity{m.batch, shape.kv_heads, model::cached_tokens(window, m.longest),
-                                             shape.head_dim};
+  const auto capacity = [&](std::int64_t width) {
+    return std::array<std::int64_t, 4>{m.batch, shape.kv_heads, model::cached_tokens(window, m.longest), width};
+  };
   at::Tensor &keys = f.kept[TensorId::cached_keys], &values = f.kept[TensorId::cached_values];
-  if (m.past == 0 && (!keys.defined() || keys.sizes() != at::IntArrayRef(capacity))) {
-    keys = at::empty(capacity, k.options());
-    values = at::empty(capacity, v.options());
+  if (m.past == 0 && (!keys.defined() || keys.sizes() != at::IntArrayRef(capacity(shape.head_dim)))) {
+    keys = at::empty(capacity(shape.head_dim), k.options());
+    values = at::empty(capacity(shape.value_width()), v.options());
   }
   invariant(keys.defined(), "a token finds the keys and values of those before it");
   kernels::store_keys_and_values(k, v, shape, m.past, {.keys = keys, .values = values});
 }
 
-/// Attention, over the cache if there is one. Keeps the inputs of its backward.
+}  // namespace
+
 at::Tensor attend(const StageFrame& f, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                   const kernels::AttentionShape& shape, std::int64_t window) {
   if (f.mode == Mode::generate) extend_cache(f, k, v, shape, window);
   if (f.batch.past > 0) {
-    at::Tensor out = at::empty({q.size(0), shape.heads * shape.head_dim}, q.options());
+    at::Tensor out = at::empty({q.size(0), shape.heads * shape.value_width()}, q.options());
     kernels::cached_attention(q, {.keys = f.kept[TensorId::cached_keys], .values = f.kept[TensorId::cached_values]},
                               shape, f.batch.past, out, f.batch.document_begin);
     return out;
@@ -63,6 +69,8 @@ at::Tensor attend(const StageFrame& f, const at::Tensor& q, const at::Tensor& k,
   f.kept[TensorId::logsumexp] = std::move(logsumexp);
   return f.kept[TensorId::attended] = std::move(attended);
 }
+
+namespace {
 
 model::Sizes without_norm_of_heads(model::Sizes sizes) {
   sizes.decoder.qk_norm = model::QkNorm::none;
@@ -402,6 +410,7 @@ void AttentionCode::backward_weight(StageFrame& f) const {
 std::unique_ptr<StageCode> make_attention_code(const model::Model& model, const model::Stage& stage,
                                                std::int64_t seq_len, at::Device device) {
   using model::StageKind;
+  if (model.sizes.decoder.latent) return make_latent_attention_code(model, stage, seq_len, device);
   switch (stage.kind) {
     case StageKind::projection:
       return std::make_unique<ProjectionCode>(model.held, stage, seq_len, model.part.context, device);

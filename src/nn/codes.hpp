@@ -89,6 +89,18 @@ class MlpCode final : public StageCode {
   Output output_;
 };
 
+/// The shape of attention in a stage. A window as long as the sequence hides nothing.
+[[nodiscard]] kernels::AttentionShape attention_of(const model::Sizes& sizes, std::int64_t window, std::int64_t batch,
+                                                   std::int64_t seq_len);
+/// Attention, over the key/value cache if there is one. Keeps its output and log-sum-exp for its backward.
+[[nodiscard]] at::Tensor attend(const StageFrame& f, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                                const kernels::AttentionShape& shape, std::int64_t window);
+
+/// Latent attention (model::Latent): the whole branch, or projection and attend.
+[[nodiscard]] std::unique_ptr<StageCode> make_latent_attention_code(const model::Model& model,
+                                                                    const model::Stage& stage, std::int64_t max_seq_len,
+                                                                    at::Device device);
+
 /// The stages of attention behind exchanges: projection, qk_norm, attend, core_attention and output.
 [[nodiscard]] std::unique_ptr<StageCode> make_attention_code(const model::Model& model, const model::Stage& stage,
                                                              std::int64_t seq_len, at::Device device);

@@ -45,6 +45,7 @@ kernels::RopeTable rope_table(const RopeOfStage& of, std::int64_t positions, std
   table.cos = rows_of_part(table.cos, positions, of.part).to(of.device);
   table.sin = rows_of_part(table.sin, positions, of.part).to(of.device);
   table.head_dim = of.head_dim;
+  table.begin = of.begin;
   table.adjacent_pairs = of.adjacent_pairs;
   return table;
 }
@@ -93,6 +94,7 @@ RopeOfStage rope_of(const model::Sizes& s, const model::Stage& stage, const mode
   const bool local = s.decoder.local_rope && stage.window > 0;
   return {.width = model::rotary_width(s.decoder, s.head_dim),
           .head_dim = s.head_dim,
+          .begin = s.decoder.latent ? s.decoder.latent->nope : 0,
           .adjacent_pairs = s.decoder.adjacent_pairs,
           .theta = local ? s.rope_local_theta : s.rope_theta,
           .scaling = local ? std::nullopt : s.rope_scaling,

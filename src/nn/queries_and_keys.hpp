@@ -35,7 +35,7 @@ struct ProjectedParts {
 
 /// Rotation of queries and keys in a stage, and its tokens.
 struct RopeOfStage {
-  std::int64_t width = 0, head_dim = 0;
+  std::int64_t width = 0, head_dim = 0, begin = 0;  ///< begin: of the rotated elements of a head
   bool adjacent_pairs = false;
   double theta = 0;
   std::optional<config::RopeScaling> scaling;

@@ -18,6 +18,10 @@ bool is_matrix(model::Role role) {
     case k:
     case v:
     case qkv:
+    case q_a:
+    case q_b:
+    case kv_a:
+    case kv_b:
     case o:
     case gate:
     case up:
@@ -39,6 +43,8 @@ bool is_matrix(model::Role role) {
     case qkv_bias:
     case q_norm:
     case k_norm:
+    case q_a_norm:
+    case kv_a_norm:
     case o_bias:
     case attention_post_norm:
     case mlp_norm:

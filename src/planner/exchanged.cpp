@@ -3,6 +3,7 @@
 
 #include "trireme/base/error.hpp"
 #include "trireme/model/context.hpp"
+#include "trireme/model/tensor_plan.hpp"
 
 namespace trireme::planner {
 
@@ -18,8 +19,7 @@ std::int64_t exchanged_elements(const schedule::Exchanged& op, const model::Mode
     case Exchange::all_reduce_statistics: return 2 * tokens;
     case Exchange::gather_vocabulary: return 3 * tokens * model.part.ranks;
     case Exchange::gather_keys:
-    case Exchange::scatter_keys:
-      return tokens * model.part.context.ranks * 2 * model.held.kv_heads * model.held.head_dim;
+    case Exchange::scatter_keys: return tokens * model.part.context.ranks * model::gathered_width(model.held);
     case Exchange::to_heads:
     case Exchange::to_tokens: return tokens * model::exchanged_width(model, op.block, op.segment);
     case Exchange::sum_loads: return replay_options.sequences * model.sizes.decoder.experts->count;

@@ -73,7 +73,7 @@ Workspace largest_workspace(const model::Model& model, const ReplayOptions& repl
 
 Bytes product_workspace(const model::Model& model, const ReplayOptions& replay_options) {
   const bool bf16 = replay_options.compute == DType::bf16;
-  const std::int64_t head_dim = model.sizes.head_dim;
+  const std::int64_t head_dim = std::max(model.sizes.head_dim, model.sizes.value_dim());
   const bool fused = model.sizes.decoder.score_softcap == 0 && head_dim % 8 == 0 && head_dim <= 256;
   const bool by_libtorch = !bf16 || !fused || model.part.fp8.recipe != Fp8::none;
   return {(static_cast<int>(bf16) + static_cast<int>(by_libtorch)) * model::product_workspace.value};

@@ -64,7 +64,7 @@ TEST(HfConfig, GivesTheReasonForARefusedFamilyAndTheNearestOne) {
   const auto refusal = [](const std::string& type) {
     return message_of<CheckpointError>([&] { (void)parse_hf_config(R"({"model_type": ")" + type + "\"}", "c"); });
   };
-  expect_parts(refusal("deepseek_v3"), {"it has multi-head latent attention; the nearest family is glm4_moe; llama, "});
+  expect_parts(refusal("deepseek_v32"), {"it has sparse latent attention; the nearest family is deepseek_v3; llama, "});
   expect_parts(refusal("mamba2"),
                {"model_type = \"mamba2\": it has state-space layers; the nearest family is llama; "});
   EXPECT_EQ(refusal("unheard_of").find("nearest"), std::string::npos);
@@ -143,6 +143,8 @@ TEST(HfConfig, RefusesByNameWhatIsNotHonoured) {
   expect_refusal(R"(, "attn_logit_softcapping": 50.0)", {"attn_logit_softcapping = 50.0"});
   expect_refusal(R"(, "final_logit_softcapping": 30.0)", {"final_logit_softcapping = 30.0"});
   expect_refusal(R"(, "quantization_config": {"bits": 4})", {"quantization_config", "quantized"});
+  expect_refusal(R"(, "quantization_config": {"quant_method": "fp8", "weight_block_size": [64, 64]})",
+                 {"quantization_config", "fp8 in blocks of 128 x 128"});
   expect_refusal(R"(, "num_local_experts": 8)", {"num_local_experts = 8"});
   expect_refusal(R"(, "logits_scaling": 8.0)", {"logits_scaling = 8.0"});
   expect_refusal(R"(, "layer_types": ["full_attention", "sliding_attention"])", {"layer_types", "sliding_attention"});

@@ -28,8 +28,10 @@ TEST(Families, EveryOneIsWrittenAsItIsRead) {
       "attention_factor": 1.5{}}})",
                                                   a.scales_queries ? R"(, "llama_4_scaling_beta": 0.2)" : "");
     const std::string theta = a.decoder.local_rope ? "500000" : "300.5";
-    const char* experts =
-        a.name == "dots1" ? R"("n_routed_experts": 16, "n_shared_experts": 1, "num_experts_per_tok": 3, )" : "";
+    const char* experts = a.name == "dots1"
+                              ? R"("n_routed_experts": 16, "n_shared_experts": 1, "num_experts_per_tok": 3, )"
+                          : a.decoder.latent ? R"("qk_rope_head_dim": 4, )"
+                                             : "";
     config::Model model =
         read(std::string(a.model_type), fmt::format(R"(, {}"head_dim": {}, "partial_rotary_factor": 1,
       "rope_theta": {}, "rope_scaling": {})",

@@ -35,6 +35,20 @@ TEST(Fp16, ConvertsEveryWordExactly) {
   }
 }
 
+TEST(E4m3, ConvertsEveryByteExactly) {
+  for (std::uint32_t byte = 0; byte < 256; ++byte) {
+    const int exponent = static_cast<int>(byte >> 3 & 15U), fraction = static_cast<int>(byte & 7U);
+    const double sign = (byte & 128U) != 0 ? -1 : 1;
+    const float value = e4m3_to_float(static_cast<std::uint8_t>(byte));
+    if (exponent == 15 && fraction == 7)
+      ASSERT_TRUE(std::isnan(value)) << byte;
+    else
+      ASSERT_EQ(value, sign * (exponent == 0 ? std::ldexp(fraction, -9) : std::ldexp(8 + fraction, exponent - 10)))
+          << byte;
+  }
+  EXPECT_EQ(e4m3_to_float(0x7e), 448);
+}
+
 TEST(Bf16, ComesBackFromFloatForEveryWord) {
   for (std::uint32_t w = 0; w < words; ++w) {
     const auto word = static_cast<std::uint16_t>(w);

@@ -16,6 +16,10 @@ inline json sound(const model::Architecture& a) {
   config::Model model{.vocab_size = 11, .hidden_size = 8, .intermediate_size = 12, .layers = 4, .heads = 4};
   model.architecture = a.name;
   model.kv_heads = a.expresses(&config::Model::kv_heads) ? 2 : 4;
+  if (a.decoder.latent) {
+    model.kv_heads = 4;
+    model.q_rank = 5, model.kv_rank = 6, model.nope_dim = 3, model.rope_dim = 2, model.value_dim = 4;
+  }
   if (a.expresses(&config::Model::positions)) model.positions = 16;
   if (a.expresses(&config::Model::attention_bias)) model.attention_bias = true;
   if (a.skips_rope) model.no_rope_interval = 2;
@@ -41,7 +45,8 @@ inline json sound(const model::Architecture& a) {
     model.rope_scaling = config::RopeScaling{.type = config::RopeType::yarn,
                                              .factor = 3,
                                              .original_max_position_embeddings = 16,
-                                             .llama_4_scaling_beta = a.scales_queries ? 0.2 : 0.0};
+                                             .llama_4_scaling_beta = a.scales_queries ? 0.2 : 0.0,
+                                             .mscale_all_dim = a.decoder.latent ? 0.5 : 0.0};
   return json::parse(hf_config_text(model::build(model), {}));
 }
 

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <map>
 #include <set>
 #include <string>
@@ -81,7 +82,7 @@ TEST(Architectures, WithRopeRequireAnEvenHeadDim) {
     config.hidden_size = 4 * 9;
     EXPECT_EQ(message_of(config).find("model.head_dim = 9 is odd; RoPE requires an even head_dim: use 8 or 10") !=
                   std::string::npos,
-              !a.decoder.learned_positions)
+              !a.decoder.learned_positions && !a.decoder.latent)
         << a.name;
   }
 }
@@ -137,6 +138,8 @@ TEST(Architectures, RefuseWhatTheirClassCannotExpress) {
     config.router_groups = config.router_groups_kept = 2;
     config.shared_size = 3;
     config.qk_norm = true;
+    config.rope_interleave = false;
+    if (!a.decoder.latent) config.q_rank = config.kv_rank = config.nope_dim = config.rope_dim = config.value_dim = 4;
     const std::string message = message_of(config);
     const auto refused = [&](std::string_view key) {
       return message.find(fmt::format("model.{} has no meaning for model.architecture = \"{}\"", key, a.name)) !=
@@ -158,7 +161,10 @@ TEST(Architectures, RefuseWhatTheirClassCannotExpress) {
     EXPECT_EQ(refused("partial_rotary_factor"), !a.expresses(&M::partial_rotary_factor)) << a.name;
     for (const char* key : {"experts", "experts_per_token"})
       EXPECT_EQ(refused(key), !a.decoder.experts) << a.name << ": " << key;
-    const bool deepseek = a.name == "glm4_moe" || a.name == "dots1";
+    for (const char* key : {"q_rank", "kv_rank", "nope_dim", "rope_dim", "value_dim", "rope_interleave"})
+      EXPECT_EQ(refused(key), !a.decoder.latent) << a.name << ": " << key;
+    const bool deepseek =
+        a.name == "glm4_moe" || a.name == "dots1" || a.name == "deepseek_v3" || a.name == "glm4_moe_lite";
     const bool narrow = deepseek || a.name == "qwen2_moe" || a.name == "qwen3_moe";
     for (const char* key : {"expert_size", "dense_layers"}) EXPECT_EQ(refused(key), !narrow) << a.name << ": " << key;
     EXPECT_EQ(refused("router_normalize"), !narrow && a.name != "olmoe") << a.name;
@@ -235,6 +241,43 @@ TEST(Architectures, WithoutAHeadDimRefuseOne) {
   EXPECT_NE(message_of(config).find("model.head_dim = 8"), std::string::npos);
   config.head_dim = 6;
   EXPECT_EQ(message_of(config), "");
+}
+
+TEST(Architectures, WithLatentAttentionHaveHeadsOfItsSizes) {
+  config::Model config = small(architecture("youtu"));
+  const Model model = build(config);
+  EXPECT_EQ(model.sizes.head_dim, 10);
+  EXPECT_EQ(model.sizes.value_dim(), 5);
+  std::map<std::string, std::vector<std::int64_t>> shapes;
+  for (const Parameter& p : model[ParamBlock{1}].parameters) shapes[p.name.substr(15)] = p.shape;
+  EXPECT_EQ(shapes["self_attn.q_a_proj.weight"], (std::vector<std::int64_t>{12, 24}));
+  EXPECT_EQ(shapes["self_attn.q_b_proj.weight"], (std::vector<std::int64_t>{40, 12}));
+  EXPECT_EQ(shapes["self_attn.kv_a_proj_with_mqa.weight"], (std::vector<std::int64_t>{14, 24}));
+  EXPECT_EQ(shapes["self_attn.kv_a_layernorm.weight"], std::vector<std::int64_t>{10});
+  EXPECT_EQ(shapes["self_attn.kv_b_proj.weight"], (std::vector<std::int64_t>{44, 10}));
+  EXPECT_EQ(shapes["self_attn.o_proj.weight"], (std::vector<std::int64_t>{24, 20}));
+  EXPECT_EQ(flops_per_token(model, 8) - flops_per_token(model, 0), 2 * 6.0 * 4 * (10 + 5) * 8);
+  config.q_rank = 0;
+  EXPECT_TRUE(build(config).find("model.layers.0.self_attn.q_proj.weight"));
+  EXPECT_FALSE(build(config).find("model.layers.0.self_attn.q_a_layernorm.weight"));
+  config.rope_dim = 3;
+  EXPECT_NE(message_of(config).find("model.rope_dim = 3 is odd"), std::string::npos);
+  config.rope_dim = 4;
+  config.head_dim = 6;
+  EXPECT_NE(message_of(config).find("it is model.nope_dim + model.rope_dim = 10"), std::string::npos);
+  config.head_dim = 10;
+  config.kv_heads = 2;
+  EXPECT_NE(message_of(config).find("every head has keys and values; remove it, or set 4"), std::string::npos);
+  config.kv_heads = 4;
+  config.value_dim = 0;
+  EXPECT_NE(message_of(config).find("model.value_dim = 0"), std::string::npos);
+  config.value_dim = 5;
+  const double plain = *decoder_of(config).latent == *model.sizes.decoder.latent ? 0 : decoder_of(config).score_scale;
+  EXPECT_DOUBLE_EQ(plain, 1 / std::sqrt(10.0));
+  config.rope_scaling = config::RopeScaling{.type = config::RopeType::yarn, .factor = 40, .mscale_all_dim = 1};
+  EXPECT_NEAR(decoder_of(config).score_scale / plain, 1.3688879 * 1.3688879, 1e-6) << "(1 + 0.1 ln 40)^2";
+  EXPECT_NE(message_of({.architecture = "llama", .rope_scaling = config.rope_scaling}).find("mscale_all_dim"),
+            std::string::npos);
 }
 
 TEST(Architectures, InTheirShortestFormHaveTheSameLayers) {

@@ -12,6 +12,7 @@
 #include "trireme/base/error.hpp"
 #include "trireme/model/activations.hpp"
 #include "trireme/model/architecture.hpp"
+#include "trireme/model/tensor_plan.hpp"
 
 namespace trireme::model::context_test {
 namespace {
@@ -144,9 +145,14 @@ TEST(DividedSequences, KeepEveryParameterInItsOrderInEveryFamily) {
   for (const Architecture& family : architectures()) {
     if (family.decoder.experts) continue;
     config::Model config = sizes(std::string(family.name));
+    if (family.decoder.latent) {
+      config.kv_heads = config.head_dim = 0;
+      config.q_rank = config.kv_rank = config.nope_dim = config.rope_dim = config.value_dim = 4;
+    }
     if (family.decoder.learned_positions) config.positions = 16, config.kv_heads = config.head_dim = 0;
     if (family.scales_queries) config.rope_scaling = config::RopeScaling{.type = config::RopeType::yarn};
     for (const auto method : {config::ContextMethod::gather, heads}) {
+      if (family.decoder.latent && method == heads) continue;
       const Model whole = build(config), divided = build(config, {.context = {.ranks = 2, .method = method}});
       const auto refs = [](const Model& model) {
         std::vector<std::pair<int, int>> all;
@@ -162,6 +168,20 @@ TEST(DividedSequences, KeepEveryParameterInItsOrderInEveryFamily) {
         for (std::size_t i = 0; i < roles.size(); ++i) EXPECT_EQ(divided[stage.parameters[i]].role, roles[i]);
       }
     }
+  }
+}
+
+TEST(DividedSequences, OfLatentAttentionGatherTheLatents) {
+  config::Model config = sizes("youtu");
+  config.kv_heads = config.head_dim = 0;
+  config.kv_rank = 10, config.nope_dim = config.value_dim = 8, config.rope_dim = 4;
+  const Model divided = build(config, {.context = {.ranks = 2}});
+  EXPECT_EQ(gathered_width(divided.held), 10 + 4) << "not 8 heads of 12 and of 8";
+  try {
+    (void)build(config, {.context = {.ranks = 2, .method = heads}});
+    FAIL();
+  } catch (const ConfigError& error) {
+    EXPECT_THAT(error.what(), testing::HasSubstr("set context.method = \"gather\""));
   }
 }
 

@@ -17,7 +17,8 @@ std::vector<Model> models() {
     found.push_back(build(small(family)));
     found.push_back(build(small(family), {.ranks = 2, .sequence_parallel = true}));
     found.push_back(build(small(family), {.context = {.ranks = 2}}));
-    found.push_back(build(small(family), {.context = {.ranks = 2, .method = config::ContextMethod::heads}}));
+    if (!family.decoder.latent)
+      found.push_back(build(small(family), {.context = {.ranks = 2, .method = config::ContextMethod::heads}}));
     if (family.decoder.experts) found.push_back(build(small(family), {.experts = {.ranks = 2}}));
   }
   return found;

@@ -20,6 +20,8 @@ inline config::Model small(const Architecture& a) {
   if (a.scales_queries)
     config.rope_scaling = config::RopeScaling{
         .type = config::RopeType::yarn, .original_max_position_embeddings = 8, .llama_4_scaling_beta = 0.1};
+  if (a.decoder.latent)
+    config.q_rank = 12, config.kv_rank = 10, config.nope_dim = 6, config.rope_dim = 4, config.value_dim = 5;
   if (a.expresses(&config::Model::shared_size)) config.shared_size = config.intermediate_size;
   return config;
 }

@@ -97,6 +97,11 @@ const Case cases[] = {
      {},
      0,
      config::RopeScaling{.type = config::RopeType::dynamic, .factor = 3, .original_max_position_embeddings = 21}},
+    {"latent attention", {.adjacent_pairs = true, .latent = model::Latent{8, 12, 6, 4, 7}}},
+    {"latent attention with wide values, stretched",
+     {.score_scale = 0.5, .latent = model::Latent{0, 10, 4, 6, 14}},
+     0,
+     config::RopeScaling{.type = config::RopeType::yarn, .factor = 4, .original_max_position_embeddings = 8}},
 };
 
 at::Tensor linear(const at::Tensor& x, const ByRole& p, Role weight, Role bias) {
@@ -111,7 +116,50 @@ at::Tensor normed(const at::Tensor& x, const ByRole& p, Role role, const model::
   return test::ref_norm(x, weight, s.norm_eps);
 }
 
+/// Later positions and other documents, [T, T] or [B, 1, T, T].
+at::Tensor unseen_of(const Microbatch& m, std::int64_t window) {
+  const at::Tensor t = at::arange(m.seq_len);
+  const at::Tensor distance = t.unsqueeze(1) - t.unsqueeze(0);
+  at::Tensor unseen = distance < 0;
+  if (window > 0) unseen = unseen.logical_or(distance >= window);
+  if (m.document_begin.defined())
+    unseen = unseen.logical_or(m.document_begin.view({m.batch, 1, m.seq_len, 1}) > t.view({1, 1, 1, -1}));
+  return unseen;
+}
+
+/// DeepSeek-V2's attention by its equations: the key and value of a head are two products of a latent.
+at::Tensor latent_attention(const at::Tensor& x, const ByRole& p, const model::Sizes& s, const Microbatch& m) {
+  const model::Latent& l = *s.decoder.latent;
+  const at::Tensor h = test::ref_norm(x, p.at(Role::attention_norm), s.norm_eps);
+  const auto heads = [&](const at::Tensor& y, std::int64_t count) {
+    return y.view({m.batch, m.seq_len, count, -1}).transpose(1, 2);
+  };
+  const auto turn = [&](const at::Tensor& y) {
+    model::Sizes alone = s;
+    alone.decoder.latent.reset();
+    alone.head_dim = l.rope;
+    return test::rope(y, alone, false);
+  };
+  const auto product = [&](const at::Tensor& y, Role weight) { return y.matmul(p.at(weight).t()); };
+  const at::Tensor q =
+      heads(l.q_rank > 0 ? product(test::ref_norm(product(h, Role::q_a), p.at(Role::q_a_norm), 1e-6), Role::q_b)
+                         : product(h, Role::q),
+            s.heads);
+  const at::Tensor down = product(h, Role::kv_a);
+  const at::Tensor kv =
+      heads(product(test::ref_norm(down.slice(1, 0, l.kv_rank), p.at(Role::kv_a_norm), 1e-6), Role::kv_b), s.heads);
+  const at::Tensor shared = turn(heads(down.slice(1, l.kv_rank), 1));
+  const at::Tensor scores = q.slice(-1, 0, l.nope).matmul(kv.slice(-1, 0, l.nope).transpose(2, 3)) +
+                            turn(q.slice(-1, l.nope)).matmul(shared.transpose(2, 3));
+  const double scale =
+      s.decoder.score_scale > 0 ? s.decoder.score_scale : 1 / std::sqrt(static_cast<double>(s.head_dim));
+  const at::Tensor mixed =
+      (scores * scale).masked_fill(unseen_of(m, 0), -INFINITY).softmax(-1).matmul(kv.slice(-1, l.nope));
+  return x + product(mixed.transpose(1, 2).reshape({x.size(0), -1}), Role::o);
+}
+
 at::Tensor attention(const at::Tensor& x, const ByRole& p, const model::Sizes& s, const Microbatch& m, const Case& c) {
+  if (s.decoder.latent) return latent_attention(x, p, s, m);
   const at::Tensor h = normed(x, p, Role::attention_norm, s);
   const auto heads = [&](const at::Tensor& y, std::int64_t count) {
     return y.view({m.batch, m.seq_len, count, s.head_dim}).transpose(1, 2);
@@ -136,13 +184,7 @@ at::Tensor attention(const at::Tensor& x, const ByRole& p, const model::Sizes& s
   const double cap = s.decoder.score_softcap;
   at::Tensor scores = q.matmul(shared(k).transpose(2, 3)) * scale;
   if (cap > 0) scores = at::tanh(scores / cap) * cap;
-  const at::Tensor t = at::arange(m.seq_len);
-  const at::Tensor distance = t.unsqueeze(1) - t.unsqueeze(0);
-  at::Tensor unseen = distance < 0;
-  if (c.window > 0) unseen = unseen.logical_or(distance >= c.window);
-  if (m.document_begin.defined())
-    unseen = unseen.logical_or(m.document_begin.view({m.batch, 1, m.seq_len, 1}) > t.view({1, 1, 1, -1}));
-  const at::Tensor mixed = scores.masked_fill(unseen, -INFINITY).softmax(-1).matmul(shared(v));
+  const at::Tensor mixed = scores.masked_fill(unseen_of(m, c.window), -INFINITY).softmax(-1).matmul(shared(v));
   return x + s.decoder.residual_scale *
                  normed(linear(mixed.transpose(1, 2).reshape({x.size(0), -1}), p, Role::o, Role::o_bias), p,
                         Role::attention_post_norm, s);
@@ -195,6 +237,7 @@ void compare(const Case& c, StageKind kind, model::Sizes sizes, DType compute, b
   sizes.rope_scaling = c.scaling;
   sizes.rope_local_theta = 70;
   if (c.decoder.rotary_part != 1) sizes.head_dim = 16;
+  if (c.decoder.latent) sizes.head_dim = c.decoder.latent->head_dim(), sizes.kv_heads = sizes.heads;
   const at::ScalarType type = compute == DType::fp32 ? at::kFloat : at::kBFloat16;
   Microbatch m = test::microbatch(2, 21, sizes.vocab);
   if (documents) {

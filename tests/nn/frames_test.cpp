@@ -11,6 +11,7 @@
 #include <string>
 
 #include "nn/reference.hpp"
+#include "trireme/model/tensor_plan.hpp"
 #include "trireme/schedule/access.hpp"
 
 namespace trireme::nn::frames_test {
@@ -35,6 +36,7 @@ std::vector<Case> cases() {
   std::vector<Case> all;
   for (const char* const architecture : {"llama", "olmo2", "gemma2", "qwen3", "gpt2"})
     for (const model::TensorPart& part : {tensor, gather, heads}) all.push_back({architecture, part});
+  for (const model::TensorPart& part : {tensor, gather}) all.push_back({"youtu", part});
   for (const char* const architecture : {"qwen3_moe", "qwen2_moe", "glm4_moe"}) all.push_back({architecture, experts});
   return all;
 }
@@ -47,6 +49,8 @@ model::Model build(const Case& c) {
                        .layers = 1,
                        .heads = 4};
   if (c.architecture == "gpt2") config.positions = 2 * seq_len;
+  if (c.architecture == "youtu")
+    config.q_rank = 12, config.kv_rank = 10, config.nope_dim = 6, config.rope_dim = 4, config.value_dim = 5;
   if (c.architecture.ends_with("_moe")) {
     config.experts = 4;
     config.experts_per_token = 2;
@@ -153,8 +157,7 @@ class Blocks {
 
   /// The exchange before an op of a stage.
   void arrive(const model::Stage& of, Phase phase) {
-    const std::int64_t q = model_.held.heads * model_.held.head_dim,
-                       kv = 2 * model_.held.kv_heads * model_.held.head_dim;
+    const std::int64_t q = model_.held.heads * model_.held.head_dim, kv = model::gathered_width(model_.held);
     if (of.enter == model::Exchange::gather_keys)
       values_[{keys, phase == Phase::forward ? phase : Phase::again}] = at::randn({2 * tokens, kv});
     if (phase == Phase::forward && of.enter == model::Exchange::to_heads)

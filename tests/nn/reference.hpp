@@ -52,6 +52,16 @@ inline model::Sizes gpt2_sizes() {
   return s;
 }
 
+/// Latent attention with values narrower or wider than keys, with and without a latent of queries.
+inline model::Sizes latent_sizes(std::int64_t q_rank, std::int64_t value) {
+  model::Sizes s = odd_sizes();
+  s.kv_heads = s.heads;
+  s.decoder.latent = model::Latent{.q_rank = q_rank, .kv_rank = 11, .nope = 5, .rope = 4, .value = value};
+  s.head_dim = 9;
+  s.decoder.adjacent_pairs = q_rank > 0;
+  return s;
+}
+
 /// Seven experts, three of them for each token.
 inline model::Sizes expert_sizes(bool normalized = true) {
   model::Sizes s = odd_sizes();
@@ -97,7 +107,13 @@ inline std::vector<std::int64_t> shape_of(model::Role role, const model::Sizes& 
     case qkv_bias: return {q_rows + 2 * kv_rows};
     case q_norm: return {s.decoder.qk_norm == model::QkNorm::head ? s.head_dim : q_rows};
     case k_norm: return {s.decoder.qk_norm == model::QkNorm::head ? s.head_dim : kv_rows};
-    case o: return {d, q_rows};
+    case q_a: return {s.decoder.latent->q_rank, d};
+    case q_a_norm: return {s.decoder.latent->q_rank};
+    case q_b: return {q_rows, s.decoder.latent->q_rank};
+    case kv_a: return {s.decoder.latent->kv_rank + s.decoder.latent->rope, d};
+    case kv_a_norm: return {s.decoder.latent->kv_rank};
+    case kv_b: return {s.heads * s.decoder.latent->expanded(), s.decoder.latent->kv_rank};
+    case o: return {d, s.heads * s.value_dim()};
     case gate:
     case up: return {i, d};
     case gate_bias:
@@ -127,7 +143,7 @@ inline std::vector<std::vector<std::int64_t>> shapes_of(model::StageKind kind, c
 inline at::Tensor fill(model::Role role, const std::vector<std::int64_t>& shape) {
   using enum model::Role;
   if (shape.size() == 1) return 1 + 0.5 * at::randn(shape);
-  return (role == q || role == k || role == qkv ? 0.5 : 0.15) * at::randn(shape);
+  return (role == q || role == k || role == qkv || role == q_b ? 0.5 : 0.15) * at::randn(shape);
 }
 
 /// Gradients start as NaN if they are to be overwritten, and as 1 if they accumulate.

@@ -26,7 +26,8 @@ std::vector<model::Sizes> mixtures() {
 
 /// A decoder of each make: norms before, after and around branches, of queries and keys, with biases; GPT-2's.
 std::vector<model::Sizes> decoders() {
-  std::vector<model::Sizes> all{test::odd_sizes(), test::gpt2_sizes()};
+  std::vector<model::Sizes> all{test::odd_sizes(), test::gpt2_sizes(), test::latent_sizes(8, 7),
+                                test::latent_sizes(0, 12)};
   for (const model::Decoder& decoder : std::initializer_list<model::Decoder>{
            {.qk_norm = model::QkNorm::head, .qkv_bias = true, .o_bias = true, .mlp_bias = true},
            {.pre_norm = false, .post_norm = true, .qk_norm = model::QkNorm::width},

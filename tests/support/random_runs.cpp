@@ -58,6 +58,20 @@ void draw_experts(Draw& draw, config::Model& model, const model::Architecture& f
     model.shared_size = draw.between(1, 2) * (model.expert_size > 0 ? model.expert_size : model.intermediate_size);
 }
 
+/// Sizes of latent attention, values wider or narrower than keys.
+void draw_latent(Draw& draw, config::Model& model) {
+  model.q_rank = draw.coin() ? draw.between(5, 30) : 0;
+  model.kv_rank = draw.between(4, 24);
+  model.nope_dim = draw.between(2, 9);
+  model.rope_dim = 2 * draw.between(2, 5);
+  model.value_dim = draw.between(3, 14);
+  model.rope_interleave = draw.coin();
+  model.kv_heads = model.heads;
+  model.head_dim = model.nope_dim + model.rope_dim;
+  if (model.rope_scaling && model.rope_scaling->type == config::RopeType::yarn)
+    model.rope_scaling->mscale_all_dim = draw.of({0.0, 0.707, 1.0});
+}
+
 /// Options of the blocks of some families, each where the family has it, drawn at random; and sizes that it requires,
 /// which follow from heads and head_dim.
 void draw_options(Draw& draw, config::Model& model, const model::Architecture& family) {
@@ -75,6 +89,7 @@ void draw_options(Draw& draw, config::Model& model, const model::Architecture& f
                                              .short_factor = std::vector<double>(pairs, 1.25),
                                              .long_factor = std::vector<double>(pairs, 3.5)};
   }
+  if (family.decoder.latent) draw_latent(draw, model);
   if (family.decoder.local_rope) model.rope_local_theta = draw.of<double>({0, 70});
   if (family.expresses(&M::query_pre_attn_scalar)) model.query_pre_attn_scalar = draw.between(0, 20);
   const auto scale = [&](double M::*member, double value) {
@@ -137,7 +152,7 @@ void draw_pipeline(Draw& draw, config::RunConfig& config, int ranks) {
 /// Context ranks for some, and half of these exchange heads if there are enough.
 void draw_context(Draw& draw, config::RunConfig& config, const model::Architecture& family, int ranks) {
   config.mesh.context = draw.divisor_of(ranks, 4);
-  if (config.mesh.context == 1 || !draw.coin()) return;
+  if (config.mesh.context == 1 || !draw.coin() || family.decoder.latent) return;
   config::Model& model = config.model;
   const std::int64_t parts = config.mesh.context * config.mesh.tensor;
   const auto kv_heads = [&] { return model.kv_heads > 0 ? model.kv_heads : model.heads; };

@@ -68,6 +68,8 @@ struct RopeScaling {
   bool truncate = true;
   /// yarn: queries at position t are times 1 + beta ln(1 + floor(t / original_max_position_embeddings)) (Ministral 3).
   double llama_4_scaling_beta = 0;
+  /// yarn: scores of latent attention are times (1 + 0.1 mscale_all_dim ln(factor))^2 (DeepSeek-V2); 0: as they are.
+  double mscale_all_dim = 0;
   /// longrope: divisors of the frequencies, in sequences up to the original length and in longer ones.
   std::vector<double> short_factor{}, long_factor{};
   friend bool operator==(const RopeScaling&, const RopeScaling&) = default;
@@ -102,6 +104,10 @@ struct Model {
   double attention_multiplier = 0;         ///< attention's scores times it; 0: head_dim^-1/2
   double attn_logit_softcapping = 0;       ///< s becomes cap tanh(s / cap); 0: none
   double final_logit_softcapping = 0;      ///< the same of the logits
+  /// Latent attention (DeepSeek-V2 2024): ranks of queries (0: no latent) and of keys and values, then the elements of
+  /// a head of queries and keys without and with RoPE, and those of values. rope_interleave: RoPE turns neighbours.
+  std::int64_t q_rank = 0, kv_rank = 0, nope_dim = 0, rope_dim = 0, value_dim = 0;
+  bool rope_interleave = true;
   double embedding_multiplier = 1, residual_multiplier = 1;
   double logits_scaling = 1;  ///< divisor of the logits
   std::int64_t experts = 0;   ///< of every layer after the dense ones; 0: all layers are dense

@@ -20,6 +20,9 @@
 /// Weights as Hugging Face directories: config.json with model.safetensors, or with several files and their index.
 namespace trireme::huggingface {
 
+inline constexpr std::int64_t fp8_block = 128;
+inline constexpr std::string_view scale_ending = "_scale_inv";
+
 /// The contents of config.json.
 struct HfConfig {
   config::Model model;  ///< architecture, sizes (none left 0), norm, RoPE, tying, init_std; no `from`
@@ -33,6 +36,9 @@ struct HfConfig {
   /// JSON tables that an export repeats.
   std::string kept, kept_generation;
   const model::Multimodal* multimodal = nullptr;  ///< whose text part this is; null: none's
+  /// quantization_config: weights may be e4m3 with one fp32 scale for each block of fp8_block x fp8_block elements, in
+  /// the tensor of their name + scale_ending.
+  bool fp8_blocks = false;
   bool tied_unsaid = false;  ///< of a text part: no table has tie_word_embeddings, files that hold a head are not tied
 };
 
@@ -88,6 +94,10 @@ class HfDirectory {
   void open_single();
   void open_indexed();
   [[nodiscard]] const TensorInfo* find(std::string_view name) const;
+  /// Why a tensor cannot be read as floating-point numbers; "" if it can.
+  [[nodiscard]] std::string unreadable(std::string_view name) const;
+  /// Multiplies `elements` of a tensor of fp8 blocks by their scales.
+  void scale_blocks(std::string_view name, shard::Range elements, std::span<float> values) const;
   void refuse_wrapped_names(std::string_view embedding) const;
   [[nodiscard]] bool tied_head_equals_embedding(std::string_view embedding_name) const;
   /// The tensor's name in these files for a parameter: some leave out a prefix.

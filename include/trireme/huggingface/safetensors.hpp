@@ -28,8 +28,10 @@ struct TensorInfo {
   std::int64_t end = 0;             ///< one past the last byte in the file
 
   [[nodiscard]] std::int64_t elements() const;
-  /// True when `read_fp32` can convert it: F32, BF16 or F16.
+  /// True when it holds its values as floating-point numbers: F32, BF16 or F16.
   [[nodiscard]] bool readable() const;
+  /// F8_E4M3: its values are times scales that other tensors hold.
+  [[nodiscard]] bool scaled() const;
 };
 
 using TensorTable = std::map<std::string, TensorInfo, std::less<>>;
@@ -46,8 +48,8 @@ class SafetensorsFile {
   [[nodiscard]] const TensorTable& tensors() const { return tensors_; }
 
   /// Reads `elements` (row-major, any range within the tensor) of tensor `name` into `values`, of the same size, from
-  /// F32, BF16 or F16. Reads only these bytes. Throws CheckpointError when there is no such tensor, or it has another
-  /// dtype, or the file cannot be read.
+  /// F32, BF16 or F16, or from F8_E4M3 without its scale. Reads only these bytes. Throws CheckpointError when there is
+  /// no such tensor, or it has another dtype, or the file cannot be read.
   void read_fp32(std::string_view name, shard::Range elements, std::span<float> values) const;
 
  private:

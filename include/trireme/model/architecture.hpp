@@ -57,12 +57,18 @@ enum class Windows : std::uint8_t {
   switched,  ///< the same, if use_sliding_window; else from layer max_window_layers on (Qwen)
 };
 
+/// A key with one supported word, which is also written. Any other word is refused; the key may be absent.
+struct WordRow {
+  std::string_view key, word;
+};
+
 struct Architecture {
-  std::string_view name;                  ///< model.architecture
-  std::string_view models;                ///< whose they are, for `trireme models`
-  std::string_view model_type;            ///< config.json's
-  std::string_view class_name;            ///< in its "architectures"
-  std::string_view optional_prefix = {};  ///< prefix of tensor names that some files omit
+  std::string_view name;                           ///< model.architecture
+  std::string_view models;                         ///< whose they are, for `trireme models`
+  std::string_view model_type;                     ///< config.json's
+  std::vector<std::string_view> other_types = {};  ///< model_types of files that are read as this one
+  std::string_view class_name;                     ///< in its "architectures"
+  std::string_view optional_prefix = {};           ///< prefix of tensor names that some files omit
   Decoder decoder = {};
   std::vector<NameRow> names;
   std::vector<KeyRow> keys;
@@ -95,10 +101,15 @@ struct Architecture {
   std::vector<std::string_view> activations;  ///< values that mean the same; the first is written
   /// mlp_only_layers and decoder_sparse_step: first layers without experts (Qwen3-MoE).
   bool lists_dense_layers = false;
+  /// mlp_layer_types: "dense" for the first layers, "sparse" for the others; one is dense if it is absent
+  /// (GLM-4.7-Flash).
+  bool lists_mlp_types = false;
   /// Files may hold layers after the last one, which predict further tokens (DeepSeek-V3 2024): they are left aside.
   bool predicts_further = false;
   std::vector<FixedRow> fixed = {};
   std::vector<OffRow> off = {};
+  std::vector<WordRow> only = {};
+  std::vector<std::string_view> ones = {};     ///< keys that must be absent or 1, which is written
   std::vector<std::string_view> dropout = {};  ///< keys of rates that play no part: written as 0
   std::vector<std::string_view> buffers = {};  ///< endings of tensors that hold no parameters
 
@@ -107,7 +118,9 @@ struct Architecture {
   /// Whether a key of config.json represents `member`: others are refused, as transformers does not support them.
   [[nodiscard]] bool expresses(Member member) const;
   /// Whether first layers may be without experts.
-  [[nodiscard]] bool has_dense_layers() const { return lists_dense_layers || expresses(&config::Model::dense_layers); }
+  [[nodiscard]] bool has_dense_layers() const {
+    return lists_dense_layers || lists_mlp_types || expresses(&config::Model::dense_layers);
+  }
 };
 
 /// All families. The family `name`. Throws ConfigError for an unknown one, with the known names.

@@ -66,6 +66,24 @@ struct Experts {
   friend bool operator==(const Experts&, const Experts&) = default;
 };
 
+/// Multi-head latent attention (DeepSeek-V2 2024): keys and values of all heads are products of one normed latent of a
+/// token, queries those of another one or of the branch's input. A head of queries and keys has elements without RoPE,
+/// then elements with it; the latter are one key for all heads.
+struct Latent {
+  std::int64_t q_rank = 0, kv_rank = 0;  ///< widths of the latents; q_rank 0: queries have none
+  std::int64_t nope = 0, rope = 0;       ///< elements of a head of queries and keys, without and with RoPE
+  std::int64_t value = 0;                ///< elements of a head of values
+
+  [[nodiscard]] std::int64_t head_dim() const { return nope + rope; }
+  /// Columns of the products that compute the latents and the key with RoPE.
+  [[nodiscard]] std::int64_t compressed() const { return q_rank + kv_rank + rope; }
+  /// Columns of a head of the product that expands keys and values.
+  [[nodiscard]] std::int64_t expanded() const { return nope + value; }
+  friend bool operator==(const Latent&, const Latent&) = default;
+};
+/// Epsilon of the norms of both latents.
+inline constexpr double latent_norm_eps = 1e-6;
+
 /// Options of the stages of a model. Equal on every rank.
 struct Decoder {
   NormKind norm = NormKind::rms;  ///< layer: with a bias
@@ -85,6 +103,7 @@ struct Decoder {
   double score_softcap = 0, logit_softcap = 0;     ///< x becomes cap tanh(x / cap); 0: none
   double logit_divisor = 1;                        ///< of the logits, before their softcap
   std::optional<Experts> experts{};                ///< in place of the MLP
+  std::optional<Latent> latent{};                  ///< in place of the products q, k and v
   friend bool operator==(const Decoder&, const Decoder&) = default;
 
   [[nodiscard]] bool gated() const { return activation != Activation::gelu_tanh; }
@@ -106,6 +125,12 @@ enum class Role : std::uint8_t {
   qkv_bias,
   q_norm,
   k_norm,
+  q_a,  ///< of latent attention: the latent of queries, its norm, and the queries
+  q_a_norm,
+  q_b,
+  kv_a,  ///< the latent of keys and values, then the key with RoPE; the latent's norm; keys and values by head
+  kv_a_norm,
+  kv_b,
   o,
   o_bias,
   attention_post_norm,
@@ -142,8 +167,9 @@ enum class Role : std::uint8_t {
   return decoder.norm == NormKind::layer ? 2 : 1;
 }
 
-/// Elements of a head of `head_dim` that RoPE turns.
+/// Elements of a head of `head_dim` that RoPE turns: the first ones, with latent attention the last ones.
 [[nodiscard]] constexpr std::int64_t rotary_width(const Decoder& decoder, std::int64_t head_dim) {
+  if (decoder.latent) return decoder.latent->rope;
   return static_cast<std::int64_t>(static_cast<double>(head_dim) * decoder.rotary_part);
 }
 

@@ -94,6 +94,9 @@ struct Sizes {
   std::optional<config::RopeScaling> rope_scaling;
   bool tied = false;
   Decoder decoder{};
+
+  /// Elements of a head of values, and of attention's output. head_dim: of queries and keys.
+  [[nodiscard]] std::int64_t value_dim() const { return decoder.latent ? decoder.latent->value : head_dim; }
   friend bool operator==(const Sizes&, const Sizes&) = default;
 };
 

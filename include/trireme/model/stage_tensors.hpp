@@ -15,9 +15,9 @@ enum class TensorId : std::uint8_t {
   // Between stages.
   residual,         ///< the residual stream: [tokens of the stream, hidden]
   normed,           ///< input of a branch or of the logits
-  projected,        ///< q | k | v
+  projected,        ///< q | k | v; of latent attention q | latent | shared key, kept by a whole branch before its norms
   statistics,       ///< of a norm over all heads: sums over the heads of a token, of queries and of keys, fp32 [2, N]
-  keys,             ///< keys and values of whole sequences: [N, 2 kv_heads * head_dim]
+  keys,             ///< keys and values of whole sequences, or their latents: [N, gathered_width]
   attended,         ///< output of attention, before its output projection
   branch_output,    ///< before it is added to the residual stream
   permuted_tokens,  ///< rows of tokens sorted by expert: [R, hidden]
@@ -34,9 +34,13 @@ enum class TensorId : std::uint8_t {
   post_norm_statistics,
   post_norm_weight,
   post_norm_bias,
-  raw_qk,         ///< queries and keys before their norm and RoPE
-  qk_statistics,  ///< rstd of each head, or of all queries and of all keys
-  q_norm_weight,
+  latents,            ///< of latent attention, normed: that of queries, then that of keys and values
+  latent_statistics,  ///< rstd of each
+  latent_queries,     ///< queries of all heads, after RoPE
+  latent_heads,       ///< keys without RoPE and values of all heads; their weights' gradient
+  raw_qk,             ///< queries and keys, or their latents, before their norm and RoPE
+  qk_statistics,      ///< rstd of each head, or of all queries and of all keys
+  q_norm_weight,      ///< of queries or of their latent
   k_norm_weight,
   logsumexp,
   cached_keys,  ///< of earlier tokens, after RoPE

@@ -53,6 +53,10 @@ struct StageRule {
 /// The stages of an attention_branch between which ranks can exchange something: projection, the norm of queries and
 /// keys over all heads where the decoder has one, attend. Joined to others as the branch is, among each other not.
 [[nodiscard]] std::vector<Stage> pieces_of_attention(const Stage& branch, const Decoder& decoder);
+/// Values of a token that attention over gathered keys reads, the last columns of a projection's output: keys and
+/// values of this rank's heads, or the latent from which they are expanded and the key that heads share. held: one
+/// tensor rank's.
+[[nodiscard]] std::int64_t gathered_width(const Sizes& held);
 /// Ranks that hold the same key and value head: 1 unless there are more ranks than heads.
 [[nodiscard]] std::int64_t kv_copies(const Sizes& sizes, std::int64_t ranks);
 

@@ -7,10 +7,6 @@ namespace trireme::model {
 
 using M = config::Model;
 
-namespace {
-
-/// DeepSeek-V3's experts (2024): scores are sigmoids of logits, with a bias for the choice only, in groups; shared
-/// experts in addition; dense first layers.
 void add_deepseek_experts(Architecture& a) {
   a.decoder.experts = Experts{.scores = RouterScores::sigmoid, .choice_bias = true, .shared = SharedExperts::plain};
   a.names =
@@ -24,8 +20,6 @@ void add_deepseek_experts(Architecture& a) {
                          {"n_group", &M::router_groups, 1},
                          {"topk_group", &M::router_groups_kept, 1}});
 }
-
-}  // namespace
 
 Architecture glm4_moe() {
   Architecture a = llama();

@@ -126,18 +126,24 @@ class Stages {
     if (stage.kind == model::StageKind::experts) return expert_terms(phase_ == Phase::recompute, stage.fp8);
     if (without_last && !weights.empty()) weights.pop_back();
     const std::int64_t tokens = stage.kind == model::StageKind::route ? stream_tokens() : all_tokens();
+    const bool again = phase_ == Phase::backward || phase_ == Phase::backward_input;
     for (const model::ParamRef ref : weights) {
       const auto& shape = model_[ref].shape;
-      add_product("product", 1, f64(tokens), shape[0], shape[1], stage.fp8.of(model_[ref].role));
+      const bool expands = model_[ref].role == model::Role::kv_b;  // of all context ranks' tokens
+      const int ranks = expands && stage.enter == model::Exchange::gather_keys ? model_.part.context.ranks : 1;
+      add_product("product", 1, f64(tokens * ranks), shape[0], shape[1], stage.fp8.of(model_[ref].role),
+                  expands && again ? 1 : 0);
     }
   }
 
-  void add_product(const char* name, std::int64_t times, double tokens, std::int64_t out, std::int64_t in, Fp8 fp8) {
+  /// again: products in addition to those of the phase.
+  void add_product(const char* name, std::int64_t times, double tokens, std::int64_t out, std::int64_t in, Fp8 fp8,
+                   int again = 0) {
     const double flops = 2 * tokens * f64(out) * f64(in);
     const double rate = product_rate(c_.machine, flops, c_.of.replay_options.compute);
     const int rounded = rounded_products(phase_, fp8);
     const double in_bf16 =
-        products(phase_) - rounded + (rounded > 0 ? time_of_fp8(c_.machine, c_.of.replay_options.on_gpu) : 0);
+        products(phase_) + again - rounded + (rounded > 0 ? time_of_fp8(c_.machine, c_.of.replay_options.on_gpu) : 0);
     const double seconds = in_bf16 * f64(times) * flops / rate;
     if (terms_ != nullptr)
       note(name, seconds,
@@ -179,20 +185,22 @@ class Stages {
       add_product("down of experts", held, each, model_.sizes.hidden, experts.size, fp8.of(model::Role::expert_down));
   }
 
-  /// Causal half: 2 T s heads head_dim forward; backward computes 2.5 times that at 0.8 of the rate. With a window w
-  /// shorter than s a query sees w - w^2 / 2s keys on average instead of s / 2.
+  /// Causal half: 2 T s heads head_dim forward (the mean of head_dim and the width of values); backward computes 2.5
+  /// times that at 0.8 of the rate. With a window w shorter than s a query sees w - w^2 / 2s keys on average instead of
+  /// s / 2.
   void attention(std::int64_t window) {
     if (phase_ == Phase::backward_weight) return;
     const double rate = attention_rate(c_.machine, model_.held.head_dim, c_.of.replay_options.compute);
     const bool backward = phase_ == Phase::backward || phase_ == Phase::backward_input;
     const double length = f64(c_.of.seq_len), seen = f64(window > 0 ? std::min(window, c_.of.seq_len) : c_.of.seq_len);
     const double keys = seen * (2 - seen / length);  // twice the mean
-    const double seconds = 2 * f64(all_tokens()) * keys * f64(model_.held.heads * model_.held.head_dim) *
-                           (backward ? 2.5 / 0.8 : 1) / rate;
+    const double width = f64(model_.held.head_dim + model_.held.value_dim()) / 2;
+    const double seconds =
+        2 * f64(all_tokens()) * keys * (f64(model_.held.heads) * width) * (backward ? 2.5 / 0.8 : 1) / rate;
     if (terms_ != nullptr)
       note("attention", seconds,
            fmt::format("{}2 x {} x {} x {} x {} / {:.4g} FLOP/s", backward ? "2.5 / 0.8 x " : "", all_tokens(), keys,
-                       model_.held.heads, model_.held.head_dim, rate));
+                       model_.held.heads, width, rate));
     seconds_ += seconds;
   }
 

@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "trireme/base/log.hpp"
 #include "trireme/kernels/attention_library.hpp"
 #include "trireme/mpi/broadcast.hpp"
@@ -26,7 +28,7 @@ void choose_device_kernels(const config::RunConfig& config, const model::Sizes& 
                                       .seq_len = config.data.seq_len,
                                       .heads = held.heads,
                                       .kv_heads = held.kv_heads,
-                                      .head_dim = held.head_dim};
+                                      .head_dim = std::max(held.head_dim, held.value_dim())};
   const std::string chosen =
       mpi::broadcast_text(world, speaks ? std::string(kernels::to_text(kernels::measure_attention(shape))) : "");
   kernels::set_attention_library(kernels::parse_attention_library(chosen));

@@ -51,7 +51,7 @@ def make(*kinds):
                     if kind.startswith("gemma"):  # times 1 + w
                         value.sub_(1)
                 else:
-                    lively = any(part in name for part in ("q_proj", "k_proj", "qkv_proj", "c_attn", ".gate.weight"))
+                    lively = any(part in name for part in ("q_proj", "k_proj", "qkv_proj", "q_b_proj", "c_attn", ".gate.weight"))
                     # Ministral 3 multiplies scores by 2 over these positions: rounding alone would move its curve.
                     value.normal_(0, (0.15 if kind.startswith("ministral3") else 0.25) if lively else 0.08)
             for name, value in model.named_buffers():
@@ -74,7 +74,8 @@ def check_logits(kind, meshes):
         with torch.no_grad():
             theirs = load(directory)(tokens).logits[0, -1].numpy()
         paths = sorted(glob.glob(kind + ".*.logits"))
-        whole = 2 if kind.startswith(("olmoe", "mixtral", "qwen2_moe", "qwen3_moe", "glm4_moe", "dots1")) else 4
+        mixtures = ("olmoe", "mixtral", "qwen2_moe", "qwen3_moe", "glm4_moe", "dots1", "deepseek_v3")
+        whole = 2 if kind.startswith(mixtures) else 4
         assert len(paths) == (whole if meshes == 4 else whole // 2), paths
         for path in paths:
             ours = numpy.fromfile(path, numpy.float32)
@@ -119,7 +120,7 @@ def check_training(kind, meshes):
     theirs = list(curve(kind))
     loss, norm = apart(list(curve(kind, nudge=1.2e-7)), theirs)
     assert loss < 4e-7 and norm < 2e-5, (kind, "rounding alone moves the curve by a fifth of the tolerance", loss, norm)
-    paths = sorted(glob.glob(f"train-{kind}-[0-9]-[0-9]/metrics.jsonl"))
+    paths = sorted(glob.glob(f"train-{kind}-[0-9]-*/metrics.jsonl"))
     assert len(paths) == meshes, paths
     for path in paths:
         rows = [json.loads(line) for line in open(path)]
@@ -188,7 +189,7 @@ hold_to_transformers() {
   local brief=${brief:-}
   [[ -z ${TRIREME_TEST_ALL_MESHES:-} ]] || brief=
   sed -e '/^\[model\]/,/^\[data\]/{/^\[/!d}' run.toml >from.toml
-  local kind from ranks mesh ranks_of_tensor meshes sources
+  local kind from ranks mesh tensor pipeline expert ranks_of_tensor meshes sources
   ask make "$@"
   for kind in "$@"; do
     sources=("$kind" "$kind.checkpoint")
@@ -201,14 +202,17 @@ hold_to_transformers() {
     ranks_of_tensor='2 4' meshes='1,1 3,1 4,4 4,2'
     case $kind in
       mixtral* | qwen[23]_moe* | olmoe* | glm4_moe* | dots1*) ranks_of_tensor='' meshes='1,1 3,1 2,1 4,1' ;;
+      deepseek_v3*) ranks_of_tensor='' meshes='1,1 3,1,1,3 4,2,2 4,2,1,2' ;;  # with pipelines and divided experts
     esac
     [[ -z ${brief:-} ]] || ranks_of_tensor=${ranks_of_tensor% *} meshes=${meshes##* }
     for ranks in $ranks_of_tensor; do
       on "$ranks" generate "$kind-exported" --tokenizer bytes --prompt "$prompt" --tokens 1 --logits "$kind.on-$ranks.logits"
     done
     for mesh in $meshes; do
-      on "${mesh%,*}" train from.toml --set model.from="$kind" --set run.output="train-$kind-${mesh/,/-}" \
-        --set mesh.tensor="${mesh#*,}" --set batch.global=12 --set batch.micro=1 --set data.shuffle=false \
+      IFS=, read -r ranks tensor pipeline expert <<<"$mesh"
+      on "$ranks" train from.toml --set model.from="$kind" --set run.output="train-$kind-${mesh//,/-}" \
+        --set mesh.tensor="$tensor" --set mesh.pipeline="${pipeline:-1}" --set mesh.expert="${expert:-1}" \
+        --set batch.global=12 --set batch.micro=1 --set data.shuffle=false \
         --set data.seq_len=32 --set train.steps=5 --set metrics.every=1 --set optimizer.lr=1e-3 --set lr.schedule=constant \
         --set lr.warmup_steps=0 --set optimizer.weight_decay=0 --set optimizer.clip_norm=0 --set optimizer.beta2=0.95 \
         --set optimizer.eps=1e-5 \

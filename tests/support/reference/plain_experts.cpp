@@ -58,7 +58,8 @@ void add_router_losses(const config::Model& model, const at::Tensor& logits, con
 at::Tensor plain_experts(const config::Model& model, const Parameters& parameters, const std::string& layer,
                          const at::Tensor& h, PlainRouter* router, const PlainFp8& fp8) {
   const bool mixtral = model.architecture == "mixtral";
-  const bool deepseek = model.architecture == "glm4_moe" || model.architecture == "dots1";
+  const bool deepseek = model.architecture == "glm4_moe" || model.architecture == "dots1" ||
+                        model.architecture == "deepseek_v3" || model.architecture == "glm4_moe_lite";
   const std::string block = layer + (mixtral ? "block_sparse_moe." : "mlp.");
   const auto project = [&](const at::Tensor& x, const std::string& name) {
     return x.matmul(parameters.at(block + name + ".weight").t());

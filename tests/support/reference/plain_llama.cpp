@@ -121,7 +121,9 @@ struct LlamaForward {
   bool gemma23 = family == "gemma2" || family == "gemma3";
   bool olmo = family == "olmo2" || family == "olmo3";
   bool behind_only = olmo || family == "exaone4";  ///< norms stand behind branches
-  bool neighbours = family == "glm" || family == "glm4" || family == "helium" || family == "ernie4_5";
+  bool latent = family == "deepseek_v3" || family == "glm4_moe_lite" || family == "youtu";
+  bool neighbours = family == "glm" || family == "glm4" || family == "helium" || family == "ernie4_5" ||
+                    (latent && model.rope_interleave);
   std::int64_t head_dim = model.head_dim > 0 ? model.head_dim : model.hidden_size / model.heads;
   std::int64_t kv_heads = model.kv_heads > 0 ? model.kv_heads : model.heads;
   PlainRouter* router = nullptr;  ///< where its losses are summed
@@ -215,7 +217,42 @@ struct LlamaForward {
 
   static at::Tensor capped(const at::Tensor& x, double cap) { return cap > 0 ? at::tanh(x / cap) * cap : x; }
 
+  /// x [B, heads, T, rope_dim] turned.
+  [[nodiscard]] at::Tensor turned_wholly(const at::Tensor& x) const {
+    const auto [cos, sin] =
+        rotary({.theta = model.rope_theta, .scaling = model.rope_scaling}, x.size(-1), x.size(2), neighbours);
+    return x * cos + turned(x, neighbours) * sin;
+  }
+
+  /// DeepSeek-V2's: keys and values of all heads from one latent, whose norm's eps is 1e-6 in every model.
+  [[nodiscard]] at::Tensor latent_attention(const at::Tensor& h) const {
+    const std::int64_t positions = h.size(1), nope = model.nope_dim, width = nope + model.rope_dim;
+    const auto norm = [&](const at::Tensor& x, const char* name) { return rms_norm(x, of_layer(name), 1e-6); };
+    const auto split = [&](const at::Tensor& x, std::int64_t count) {
+      return x.unflatten(-1, {count, -1}).transpose(1, 2);
+    };
+    const auto product = [&](const at::Tensor& x, const char* name) { return linears(x, {name}, {model.heads})[0]; };
+    const bool compresses = model.q_rank > 0;
+    const at::Tensor of_queries =
+        compresses ? norm(linear(h, "self_attn.q_a_proj"), "self_attn.q_a_layernorm") : at::Tensor();
+    const at::Tensor down = linear(h, "self_attn.kv_a_proj_with_mqa");
+    const at::Tensor q =
+        split(compresses ? product(of_queries, "self_attn.q_b_proj") : product(h, "self_attn.q_proj"), model.heads);
+    const at::Tensor of_keys = norm(down.slice(-1, 0, model.kv_rank), "self_attn.kv_a_layernorm");
+    const at::Tensor kv = split(linear(of_keys, "self_attn.kv_b_proj"), model.heads);
+    const at::Tensor shared = turned_wholly(down.slice(-1, model.kv_rank).unsqueeze(1));
+    double scale = 1 / std::sqrt(static_cast<double>(width));
+    if (const auto& s = model.rope_scaling; s && s->type == config::RopeType::yarn)
+      scale *= std::pow(1 + 0.1 * s->mscale_all_dim * std::log(s->factor), 2);
+    const at::Tensor scores = q.slice(-1, 0, nope).matmul(kv.slice(-1, 0, nope).transpose(2, 3)) +
+                              turned_wholly(q.slice(-1, nope)).matmul(shared.transpose(2, 3));
+    const at::Tensor weights =
+        (scores * scale).masked_fill(hidden(positions), -std::numeric_limits<double>::infinity()).softmax(-1);
+    return sum_of_ranks(weights.matmul(kv.slice(-1, nope)).transpose(1, 2).flatten(2), "self_attn.o_proj");
+  }
+
   [[nodiscard]] at::Tensor attention(const at::Tensor& h) const {
+    if (latent) return latent_attention(h);
     const std::int64_t positions = h.size(1);
     const std::vector<at::Tensor> qkv =
         linears(h, {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"}, {model.heads, kv_heads, kv_heads});

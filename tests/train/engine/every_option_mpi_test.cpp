@@ -54,6 +54,7 @@ std::vector<Change> changes() {
       {"beta_slow", scaling([](S& s) { s.beta_slow = 0.7; })},
       {"truncate", scaling([](S& s) { s.truncate = true; })},
       {"llama_4_scaling_beta", scaling([](S& s) { s.llama_4_scaling_beta += 0.3; })},
+      {"mscale_all_dim", scaling([](S& s) { s.mscale_all_dim += 3; })},
       {"long_factor", scaling([](S& s) {
          for (double& f : s.long_factor) f *= 2;
        })},
@@ -75,6 +76,12 @@ std::vector<Change> changes() {
       {"embedding_multiplier", [](M& m) { m.embedding_multiplier += 0.5; }},
       {"residual_multiplier", [](M& m) { m.residual_multiplier += 0.5; }},
       {"logits_scaling", [](M& m) { m.logits_scaling += 0.5; }},
+      {"q_rank", [](M& m) { m.q_rank = 0; }},
+      {"kv_rank", [](M& m) { m.kv_rank += 2; }},
+      {"nope_dim", [](M& m) { m.nope_dim += 2, m.head_dim = m.nope_dim + m.rope_dim; }},
+      {"rope_dim", [](M& m) { m.rope_dim += 2, m.head_dim = m.nope_dim + m.rope_dim; }},
+      {"value_dim", [](M& m) { m.value_dim += 2; }},
+      {"rope_interleave", [](M& m) { m.rope_interleave = !m.rope_interleave; }},
       {"experts_per_token", [](M& m) { m.experts_per_token += 1; }},
       {"dense_layers", [](M& m) { m.dense_layers += 1; }},
       {"router_normalize", [](M& m) { m.router_normalize = !m.router_normalize; }},
@@ -112,6 +119,11 @@ M everything_on(const model::Architecture& a) {
                                            .beta_slow = 0.4,
                                            .truncate = false,
                                            .llama_4_scaling_beta = a.scales_queries ? 0.3 : 0.0};
+  }
+  if (a.decoder.latent) {
+    m.q_rank = 20, m.kv_rank = 14, m.nope_dim = 8, m.rope_dim = 6, m.value_dim = 9;
+    m.head_dim = 14, m.kv_heads = 4;
+    m.rope_scaling->mscale_all_dim = 1;
   }
   if (a.skips_rope) m.no_rope_interval = 2;
   if (a.decoder.local_rope) m.rope_local_theta = 60;

@@ -97,24 +97,27 @@ TEST_F(KvCache, LeavesTheLogitsOfEveryFamilyAsTheyAre) {
 }
 
 TEST_F(KvCache, LeavesTheTokensAsTheyAreAndComputesOnePositionForEach) {
-  test::Draw random(static_cast<unsigned>(200 + world_.size()));
-  config::RunConfig config = draw(random, model::architectures().front(), 48);
-  config.model.rope_scaling.reset();  // a dynamic one turns every key again at each token
-  const std::unique_ptr<Job> job = job_of(config);
-  for (const std::vector<std::int32_t>& prompt : {std::vector<std::int32_t>{3, 1, 4, 1, 5}, {9, 2}}) {
-    const auto continued = [&](TextLogits& model) {
-      std::vector<std::int32_t> text;
-      generate(model, prompt, 30, -1, {.temperature = 1}, [&](std::int32_t token) {
-        text.push_back(token);
-        return true;
-      });
-      return text;
-    };
-    TextLogits cached(*job, true), slow(*job, false);
-    EXPECT_EQ(continued(cached), continued(slow));
-    const auto length = static_cast<std::int64_t>(prompt.size());
-    EXPECT_EQ(cached.positions(), length + 29);
-    EXPECT_EQ(slow.positions(), 30 * length + 29 * 30 / 2);
+  for (const char* family : {"llama", "youtu", "deepseek_v3"}) {
+    SCOPED_TRACE(family);
+    test::Draw random(static_cast<unsigned>(200 + world_.size()));
+    config::RunConfig config = draw(random, model::architecture(family), 48);
+    config.model.rope_scaling.reset();  // a dynamic one turns every key again at each token
+    const std::unique_ptr<Job> job = job_of(config);
+    for (const std::vector<std::int32_t>& prompt : {std::vector<std::int32_t>{3, 1, 4, 1, 5}, {9, 2}}) {
+      const auto continued = [&](TextLogits& model) {
+        std::vector<std::int32_t> text;
+        generate(model, prompt, 40, -1, {.temperature = 1}, [&](std::int32_t token) {
+          text.push_back(token);
+          return true;
+        });
+        return text;
+      };
+      TextLogits cached(*job, true), slow(*job, false);
+      EXPECT_EQ(continued(cached), continued(slow));
+      const auto length = static_cast<std::int64_t>(prompt.size());
+      EXPECT_EQ(cached.positions(), length + 39);
+      EXPECT_EQ(slow.positions(), 40 * length + 39 * 40 / 2);
+    }
   }
 }
 

@@ -35,6 +35,11 @@ void fit_fp8(test::Draw& draw, const model::Architecture& family, config::RunCon
   const auto up = [](std::int64_t size, std::int64_t multiple) { return (size + multiple - 1) / multiple * multiple; };
   const bool spans = family.heads_span_hidden || family.name == "gpt2";
   if (family.name != "gpt2") model.head_dim = unit;
+  if (family.decoder.latent) {
+    if (model.q_rank > 0) model.q_rank = unit;
+    model.kv_rank = model.nope_dim = model.rope_dim = model.value_dim = unit;
+    model.head_dim = 2 * unit;
+  }
   model.hidden_size = spans ? model.heads * unit : up(model.hidden_size, unit);
   model.intermediate_size = up(model.intermediate_size, unit * config.mesh.tensor);
   if (model.rope_scaling && model.rope_scaling->type == config::RopeType::longrope) {
