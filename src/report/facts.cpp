@@ -314,6 +314,10 @@ std::vector<std::string> warnings(const RunRecord& run) {
       fmt::format(
           "{} of a step's time is spent waiting for data: raise data.prefetch_batches, or use a faster file system",
           text_of(share_of_steps(run, "data_seconds"), Unit::share)));
+  for (const auto& [nodes, at] : run.stragglers)
+    list.push_back(
+        fmt::format("node {} was a straggler, seen from step {} to {}: up to {:.2f} times the median over nodes", nodes,
+                    at.front(), at.back(), highest(series(run, "slowest_node_ratio"))));
   if (!run.ranks.empty()) {
     const auto [least, most] = std::minmax_element(
         run.ranks.begin(), run.ranks.end(), [](auto& a, auto& b) { return a.median_seconds < b.median_seconds; });

@@ -137,6 +137,8 @@ void read_metrics(RunRecord& run, std::string_view text, const std::string& file
     for (const auto& [key, text] : {std::pair{"device", &run.device}, {"version", &run.version}})
       if (row.contains(key)) *text = text_of(row, key, place);
     if (row.contains("flop_rule")) first_rows.push_back(step);
+    if (const auto named = row.find("stragglers"); named != row.end() && named->is_string())
+      run.stragglers[named->get<std::string>()].push_back(step);
     for (const char* key : {"comm_bytes", "comm_calls"}) {
       if (!row.contains(key)) continue;
       const Json& by_group = object_of(row, key, place);

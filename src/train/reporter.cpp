@@ -98,6 +98,10 @@ void Reporter::report(const TrainedStep& step, const checkpoint::State& state, d
               .op_text = [this](int op) { return ops_.text(op); },
               .rss = device::process_memory().resident,
               .traffic = job_.step_traffic()};
+  if (const auto nodes = recorder_.nodes()) {
+    row.slowest_node_ratio = nodes->highest_ratio;
+    row.stragglers = nodes->stragglers;
+  }
   if (job_.mesh().pipeline > 1) row.pipeline_wait_seconds = result.pipeline_wait_seconds;
   row.pipeline_bubble = result.pipeline_bubble;
   for (std::size_t b = 0; b < result.block_grad_norms.size(); ++b)

@@ -5,9 +5,11 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <cstdlib>
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "train/directory_check.hpp"
@@ -46,6 +48,12 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+/// Set by `trireme supervise --exclude-stragglers` while it has a spare.
+bool supervisor_replaces_stragglers() {
+  const char* const replaces = std::getenv("TRIREME_REPLACE_STRAGGLERS");
+  return replaces != nullptr && std::string_view(replaces) == "1";
+}
+
 /// The training loop of one run.
 class TrainingLoop {
  public:
@@ -79,7 +87,7 @@ class TrainingLoop {
       train_step(reader, step);
       const bool saves = saver_.due_after(step) || stops_;
       if (saves) save(step);
-      if (saves && !stops_) stops_ = stopping_.asked();  // checked after a save, which then needs no further step
+      if (saves && !stops_) stops_ = asked_after_save();  // which then needs no further step
       const bool evaluated = !evaluates_after(step) || (!stops_ && evaluate(step));
       if (!evaluated && !saves) save(step);
       if (!evaluated || (stops_ && step + 1 < config_.train.steps)) return stopped();
@@ -172,6 +180,14 @@ class TrainingLoop {
     count(report::GoodputEvent::Kind::save, begin);
   }
 
+  /// Whether the run stops after the save of this step. Under `trireme supervise --exclude-stragglers` also to let it
+  /// replace nodes.
+  [[nodiscard]] bool asked_after_save() {
+    if (rank_ == 0 && supervisor_replaces_stragglers() && state_.step < config_.train.steps)
+      stopping_.replace_after_save(recorder_.stragglers());
+    return stopping_.asked_after_save();
+  }
+
   /// Counts the time since `begin`, in which no step ran.
   void count(report::GoodputEvent::Kind kind, Clock::time_point begin) {
     if (GoodputRecord* const goodput = recorder_.goodput()) goodput->took(kind, state_.step, seconds_since(begin));
@@ -206,7 +222,10 @@ class TrainingLoop {
     end_attempt();
     if (rank_ == 0)
       output_.write(fmt::format("stopped {} after step {}: run the same command to resume\n",
-                                stopping_.out_of_time() ? "before the job's time limit" : "by a signal", state_.step));
+                                stopping_.out_of_time()        ? "before the job's time limit"
+                                : stopping_.replaced().empty() ? "by a signal"
+                                                               : "to replace node " + stopping_.replaced(),
+                                state_.step));
     leave_together();
     return ExitCode::requeue;
   }

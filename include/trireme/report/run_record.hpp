@@ -53,6 +53,7 @@ struct RunRecord {
   std::map<std::string, std::map<std::string, double>> bytes, calls;  ///< of a step: by group and operation
   std::vector<RankTimes> ranks;
   std::optional<Goodput> goodput;
+  std::map<std::string, std::vector<double>> stragglers;  ///< by their nodes: steps of the rows that name them
   std::optional<TracedStep> trace;
   std::optional<config::RunConfig> config;
   std::vector<std::string> checkpoints;  ///< names, the oldest first

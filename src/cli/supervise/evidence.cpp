@@ -67,6 +67,16 @@ void Evidence::name_ranks(std::string_view text, std::string_view line) {
 void Evidence::look(std::string_view line) {
   if (contains(line, "Out Of Memory") || contains(line, "oom-kill") || contains(line, "oom_kill"))
     out_of_memory_ = true;
+  if (const auto stops = behind(line, "saved: the run stops to replace node ")) {
+    for (std::string_view names = *stops; !names.empty(); names.remove_prefix(std::min<std::size_t>(1, names.size()))) {
+      const std::string_view node = host_in(names);
+      if (node.empty()) break;
+      stragglers_.emplace(node);
+      names.remove_prefix(node.size());
+      if (!names.starts_with(",") || names.starts_with(", ")) break;
+    }
+    return;
+  }
   const bool launcher = line.starts_with("srun: ") || line.starts_with("slurmstepd");
   if (launcher) {
     if (const auto node = behind(line, "Node failure on ")) return name(host_in(*node), line);

@@ -20,6 +20,8 @@ class Evidence {
   [[nodiscard]] const std::set<std::string>& nodes() const { return nodes_; }
   /// Whether the out-of-memory killer ended a rank.
   [[nodiscard]] bool out_of_memory() const { return out_of_memory_; }
+  /// Nodes because of which the ranks saved and stopped: stragglers, by --exclude-stragglers.
+  [[nodiscard]] const std::set<std::string>& stragglers() const { return stragglers_; }
   /// The line with the attribution, or that states the failure first.
   [[nodiscard]] const std::string& line() const { return line_; }
 
@@ -29,7 +31,7 @@ class Evidence {
   void name(std::string_view node, std::string_view line);
 
   bool failed_ = false, named_ = false, ending_ = false, out_of_memory_ = false;
-  std::set<std::string> nodes_;
+  std::set<std::string> nodes_, stragglers_;
   std::string line_;
 };
 

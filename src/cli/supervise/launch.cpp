@@ -134,7 +134,7 @@ Words train_command(const LaunchCommand& command, const Allocation& all, const W
     words.emplace_back("--");
   } else {
     append_all(words, {"-np", std::to_string(nodes.size() * static_cast<std::size_t>(all.ranks_per_node)), "--hostfile",
-                       hosts, "-x", "TRIREME_LIFE"});
+                       hosts, "-x", "TRIREME_LIFE", "-x", "TRIREME_REPLACE_STRAGGLERS"});
   }
   append_all(words, command.program);
   append_all(words, command.arguments);

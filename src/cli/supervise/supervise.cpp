@@ -64,6 +64,7 @@ struct SuperviseArguments {
   int spares = 0;
   std::string host_file;
   int restarts_without_progress = 3;
+  bool exclude_stragglers = false;
 };
 
 report::LastStep written_steps(const std::string& output) { return report::last_step(output + "/metrics.jsonl"); }
@@ -117,7 +118,8 @@ class Supervisor {
   Supervisor(const SuperviseArguments& arguments, const Words& words)
       : command_(parse_launch(words)),
         config_(run_file_of(command_.arguments)),
-        history_(arguments.restarts_without_progress) {
+        history_(arguments.restarts_without_progress),
+        exclude_stragglers_(arguments.exclude_stragglers) {
     if (command_.launcher == LaunchCommand::Launcher::srun) {
       if (!arguments.host_file.empty())
         throw ConfigError("supervise: --hostfile is for mpirun; srun runs on the nodes of the Slurm job");
@@ -156,8 +158,9 @@ class Supervisor {
     for (int life = 0;; ++life) {
       if (life > 0) record({.kind = report::GoodputEvent::Kind::restart, .time = unix_seconds()});
       const Ended ended = start(life);
-      if (told_ || !is_restartable(ended)) return finished(ended.code);
-      if (const std::optional<int> code = recover(life, ended)) {
+      const bool replaces = ended.code == static_cast<int>(ExitCode::requeue) && !ended.evidence.stragglers().empty();
+      if (told_ || (!replaces && !is_restartable(ended))) return finished(ended.code);
+      if (const std::optional<int> code = replaces ? replace(life, ended) : recover(life, ended)) {
         record({.kind = report::GoodputEvent::Kind::end, .time = unix_seconds()});
         return finished(*code);
       }
@@ -211,7 +214,8 @@ class Supervisor {
   Ended start(int life) {
     launched_ = unix_seconds();
     Ended ended;
-    Child child(train_command(command_, all_, used_, hosts_of("hosts", used_)), {{"TRIREME_LIFE", life_of(life)}},
+    Child child(train_command(command_, all_, used_, hosts_of("hosts", used_)),
+                {{"TRIREME_LIFE", life_of(life)}, {"TRIREME_REPLACE_STRAGGLERS", replaces_stragglers() ? "1" : "0"}},
                 false);
     std::string partial;
     std::optional<double> failed_at;
@@ -289,6 +293,27 @@ class Supervisor {
     return true;
   }
 
+  /// Whether ranks should stop for the replacement of a slow node: there is a healthy spare that no failure and no
+  /// slowness was attributed to.
+  bool replaces_stragglers() const {
+    return exclude_stragglers_ && std::ranges::any_of(nodes_, [&](const Node& node) {
+             return node.healthy() && node.named == 0 && std::ranges::find(used_, node.name) == used_.end();
+           });
+  }
+
+  /// Prepares the start after `life`, whose ranks saved and stopped because of slow nodes; the exit code if there is
+  /// none.
+  std::optional<int> replace(int life, const Ended& ended) {
+    detected_ = unix_seconds();
+    failed_at_ = std::max(written_steps(config_.run.output).time, launched_);
+    const std::set<std::string>& slow = ended.evidence.stragglers();
+    log::warning(fmt::format("replacing node {}: its steps took longer than those of the others",
+                             node_list({slow.begin(), slow.end()})));
+    if (const int signal = check_nodes(life, {}); signal != 0) return stopped(signal);
+    name(slow, life);
+    return prepare_start(life, ended.code);
+  }
+
   /// Prepares the start after `life`; the exit code if there is none.
   std::optional<int> recover(int life, const Ended& ended) {
     const report::LastStep written = written_steps(config_.run.output);
@@ -314,13 +339,18 @@ class Supervisor {
       return ended.code;
     }
     if (!out_of_memory) name(ended.evidence.nodes(), life);
-    if (!select_nodes()) return ended.code;
+    return prepare_start(life, ended.code);
+  }
+
+  /// Selects the nodes of the start after `life`; `code` if there is none.
+  std::optional<int> prepare_start(int life, int code) {
+    if (!select_nodes()) return code;
     const std::string end_of_job = environment("SLURM_JOB_END_TIME");
     if (!end_of_job.empty() &&
         !fits_before(std::strtod(end_of_job.c_str(), nullptr), unix_seconds(), start_seconds_,
                      save_seconds(config_, static_cast<int>(used_.size()) * all_.ranks_per_node))) {
       log::error("no restart: a start, a step and a save do not fit into the time that the job has left");
-      return ended.code;
+      return code;
     }
     if (const int signal = taken_signal(); signal != 0) return stopped(signal);
     log::info(fmt::format("restart {} on {}", life + 1, node_list(used_)));
@@ -441,6 +471,7 @@ class Supervisor {
   LaunchCommand command_;
   config::RunConfig config_;
   RestartHistory history_;
+  bool exclude_stragglers_;
   Allocation all_;
   int wanted_ = 1;  ///< nodes of a full start
   std::vector<Node> nodes_;
@@ -469,6 +500,8 @@ void add_supervise(CLI::App& app, Action& chosen, const std::vector<std::string>
                    "End the run after so many restarts in a row without a new step")
       ->capture_default_str()
       ->check(whole_number(1, 1000));
+  command->add_flag("--exclude-stragglers", a->exclude_stragglers,
+                    "Replace a node whose steps take longer than those of the others by a spare, after the next save");
   command->footer(
       "Trains on the nodes of a Slurm job, or of a host file, except the spares. When ranks hang, are killed or lose "
       "a\n"

@@ -53,6 +53,7 @@ std::vector<Scalar> curves(const StepRow& row) {
   if (row.router_z_loss) curves.push_back({"loss/router_z_loss", *row.router_z_loss});
   if (row.expert_load) curves.push_back({"experts/load_max", row.expert_load->max});
   if (row.mfu) curves.push_back({"speed/mfu", *row.mfu});
+  if (row.slowest_node_ratio) curves.push_back({"time/slowest_node_ratio", *row.slowest_node_ratio});
   add_memory(curves, row);
   add_traffic(curves, row.traffic);
   return curves;

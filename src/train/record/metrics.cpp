@@ -131,6 +131,10 @@ std::string to_json(const StepRow& row, LastWritten& last) {
   out["version"] = fmt::format("{} ({})", build_info().version, build_info().git_hash);
   out["restart_count"] = row.restart_count;
   out["goodput"] = row.goodput;
+  if (row.slowest_node_ratio) {
+    out["slowest_node_ratio"] = *row.slowest_node_ratio;
+    out["stragglers"] = row.stragglers.empty() ? Json(nullptr) : Json(row.stragglers);
+  }
   out["skipped"] = row.skipped;
   out["skipped_steps"] = row.skipped_steps;
   out["memory_peak_bytes"] = memory_json(row);

@@ -53,7 +53,9 @@ struct StepRow {
   std::string gemm;      ///< the libraries of matrix products, which determine the bits
   std::string device{};  ///< GPU or CPU of the first rank
   std::int64_t restart_count = 0;
-  double goodput = 0;  ///< report::Goodput::share of all attempts
+  double goodput = 0;                          ///< report::Goodput::share of all attempts
+  std::optional<double> slowest_node_ratio{};  ///< own part of a step over the median of nodes; on several nodes
+  std::string stragglers{};                    ///< names of nodes
   bool skipped = false;
   bool spike = false;              ///< skipped although loss and norm are finite
   std::int64_t skipped_steps = 0;  ///< since the run began

@@ -4,14 +4,17 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstring>
 #include <exception>
 #include <iterator>
 #include <utility>
 
 #include "train/record/memory_snapshot.hpp"
 #include "trireme/base/log.hpp"
+#include "trireme/base/text.hpp"
 #include "trireme/device/history.hpp"
 #include "trireme/mpi/common_moment.hpp"
+#include "trireme/mpi/gather.hpp"
 #include "trireme/timeline/trace.hpp"
 
 namespace trireme::train {
@@ -20,6 +23,19 @@ namespace {
 /// Steps between looks at who is slow: enough for a median that a busy machine does not disturb.
 constexpr std::uint32_t straggler_window = 64;
 constexpr std::size_t most_memory_events = 500'000;
+
+bool several_nodes(const mpi::Communicator& world) { return world.rank_of_each_node().size() > 1; }
+
+/// "n2" of "rank 3 on n2".
+std::string node_of(const std::string& rank) { return rank.substr(rank.rfind(' ') + 1); }
+
+/// Ranks of equal numbers do the same work: data-parallel ones with the same experts.
+int work_of(const mesh::Mesh& mesh, int rank) {
+  mesh::Coordinates at = mesh.coordinates(Rank{rank});
+  const int experts = mesh.expert_rank(at);
+  at.replicate = at.shard = 0;
+  return mesh.rank_of(at).value * mesh.expert + experts;
+}
 
 }  // namespace
 
@@ -84,6 +100,8 @@ void Recorder::add_step(Job& job, std::int64_t step, std::optional<double> own_s
   if (job.options().record_timeline) take_spans(job, step);
   if (snapshot_after(step)) write_snapshot(job);
   if (step_times_.steps() == straggler_window) report_step_times();
+  if (own_seconds && several_nodes(world_)) own_seconds_.push_back(*own_seconds);
+  if (own_seconds_.size() == StragglerScores::window_steps) compare_nodes(job);
   if (reports_.due()) while_written_("writing what could not be written before", step_, [&] { reports_.retry(); });
 }
 
@@ -127,6 +145,42 @@ void Recorder::finish(Job& job) {
   if (unwritten_trace_) write_trace(job);
   report_step_times();
   reports_.finish();
+}
+
+void Recorder::compare_nodes(const Job& job) {
+  const std::string mine(reinterpret_cast<const char*>(own_seconds_.data()), own_seconds_.size() * sizeof(double));
+  own_seconds_.clear();
+  const std::vector<std::string> texts = mpi::gather_texts(world_, mine);
+  if (world_.rank() != 0) return;
+  if (!scores_) {
+    std::vector<int> node_of_rank, work;
+    for (int rank = 0; rank < world_.size(); ++rank) {
+      const std::string node = node_of(world_.name_of(rank));
+      const auto known = std::ranges::find(node_names_, node);
+      node_of_rank.push_back(static_cast<int>(known - node_names_.begin()));
+      if (known == node_names_.end()) node_names_.push_back(node);
+      work.push_back(work_of(job.mesh(), rank));
+    }
+    scores_.emplace(std::move(node_of_rank), std::move(work));
+  }
+  std::vector<std::vector<double>> own_by_rank;
+  for (const std::string& text : texts) {
+    own_by_rank.emplace_back(text.size() / sizeof(double));
+    std::memcpy(own_by_rank.back().data(), text.data(), text.size());
+  }
+  for (const Straggler& straggler : scores_->add(own_by_rank)) {
+    const std::string& name = node_names_[static_cast<std::size_t>(straggler.node)];
+    log::warning(to_text(straggler, name, static_cast<int>(node_names_.size()), step_ + 1));
+    if (("," + stragglers_ + ",").find("," + name + ",") == std::string::npos)
+      stragglers_ += (stragglers_.empty() ? "" : ",") + name;
+  }
+}
+
+std::optional<Recorder::Nodes> Recorder::nodes() const {
+  if (!scores_ || !scores_->highest_ratio()) return std::nullopt;
+  std::vector<std::string> names;
+  for (const int node : scores_->current()) names.push_back(node_names_[static_cast<std::size_t>(node)]);
+  return Nodes{.highest_ratio = *scores_->highest_ratio(), .stragglers = join(names, ", ")};
 }
 
 void Recorder::report_step_times() {

@@ -11,6 +11,7 @@
 #include "train/record/report_files.hpp"
 #include "train/record/row_files.hpp"
 #include "train/record/step_times.hpp"
+#include "train/record/stragglers.hpp"
 #include "trireme/config/run_config.hpp"
 #include "trireme/mpi/communicator.hpp"
 #include "trireme/timeline/kernels.hpp"
@@ -50,6 +51,15 @@ class Recorder {
   void append(const Row& row) {
     if (rows_) rows_->append(row);
   }
+  /// Comparison of the nodes in the last window of steps.
+  struct Nodes {
+    double highest_ratio = 1;  ///< of a node's own part of a step to the median over nodes
+    std::string stragglers;    ///< "n3, n7"; "" without any
+  };
+  /// On the first rank of a run on several nodes, after the first window; elsewhere nothing.
+  [[nodiscard]] std::optional<Nodes> nodes() const;
+  /// Nodes that were stragglers since the start of this attempt: "n3,n7"; "" without any, and on other ranks.
+  [[nodiscard]] const std::string& stragglers() const { return stragglers_; }
   /// The record of goodput, on the first rank; elsewhere nullptr.
   [[nodiscard]] GoodputRecord* goodput() { return goodput_ ? &*goodput_ : nullptr; }
   /// The run ends, possibly between traced steps: writes their traces, every rank's step times, and the files that
@@ -65,6 +75,8 @@ class Recorder {
   void write_snapshot(Job& job);
   /// Warns of a rank that all others wait for, and writes every rank's times. Collective over the world.
   void report_step_times();
+  /// Scores the nodes by a window of steps. Collective over the world.
+  void compare_nodes(const Job& job);
   /// Writes `text` as the file `name` of run.output. what: for messages.
   void write(const char* what, const std::string& name, std::string text);
 
@@ -81,8 +93,12 @@ class Recorder {
   bool unwritten_trace_ = false;
   std::optional<timeline::KernelRecording> recording_;
   std::vector<timeline::Kernel> kernels_;
-  StepTimes step_times_;  ///< since they were last reported
-  bool recorded_;         ///< metrics.memory_snapshot: all of the memory's history is, until the snapshot is written
+  StepTimes step_times_;                   ///< since they were last reported
+  std::vector<double> own_seconds_;        ///< of the window, on several nodes
+  std::optional<StragglerScores> scores_;  ///< on the first rank, after the first window
+  std::vector<std::string> node_names_;    ///< the same
+  std::string stragglers_;
+  bool recorded_;  ///< metrics.memory_snapshot: all of the memory's history is, until the snapshot is written
 };
 
 }  // namespace trireme::train

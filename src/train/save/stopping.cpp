@@ -82,6 +82,15 @@ bool Stopping::time_is_up() {
   return out_of_time_ = true;
 }
 
+bool Stopping::asked_after_save() {
+  if (!signals_ || asked()) {
+    replaced_.clear();  // there is another reason
+    return asked_;
+  }
+  if (!replaced_.empty()) log::warning(fmt::format("saved: the run stops to replace node {}, a straggler", replaced_));
+  return asked_ = mpi::any_rank(world_, !replaced_.empty());
+}
+
 bool Stopping::asked() {
   if (!signals_ || asked_) return asked_;
   const int signal = supervise::StopSignals::received();

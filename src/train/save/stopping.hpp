@@ -31,9 +31,16 @@ class Stopping {
   /// Records durations; the longest counts.
   void took(const supervise::Durations& durations);
 
+  /// On the first rank: the run stops after its next save, so that `trireme supervise` replaces `nodes`. Empty: none.
+  void replace_after_save(const std::string& nodes) { replaced_ = nodes; }
+  /// Checked after a save. Once true, always true. Collective over the world.
+  [[nodiscard]] bool asked_after_save();
+
   /// Checked before every step and every batch of an evaluation. Once true, always true. Collective over the world.
   [[nodiscard]] bool asked();
   [[nodiscard]] bool out_of_time() const { return out_of_time_; }
+  /// The nodes because of which the run stops; on the first rank.
+  [[nodiscard]] const std::string& replaced() const { return replaced_; }
 
  private:
   [[nodiscard]] bool time_is_up();
@@ -49,6 +56,7 @@ class Stopping {
   std::optional<supervise::StopSignals> signals_;   ///< absent: nothing to save, signals end the run
   std::optional<supervise::TimeLimit> time_limit_;  ///< on the first rank
   supervise::Durations longest_;
+  std::string replaced_;
   bool asked_ = false;
   bool out_of_time_ = false;
 };

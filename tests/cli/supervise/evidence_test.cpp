@@ -83,6 +83,14 @@ TEST(Evidence, TheOutOfMemoryKillerIsSeen) {
                   .out_of_memory());
 }
 
+TEST(Evidence, StragglersAreNoFailure) {
+  Evidence evidence;
+  evidence.look("2026-11-28T22:31:04.976Z warning saved: the run stops to replace node n2,n4.cluster, a straggler");
+  EXPECT_FALSE(evidence.failed());
+  EXPECT_TRUE(evidence.nodes().empty());
+  EXPECT_EQ(evidence.stragglers(), (std::set<std::string>{"n2", "n4.cluster"}));
+}
+
 TEST(Evidence, MessagesOfARunAreNoFailure) {
   EXPECT_FALSE(of({"2026-11-28T16:46:14.506Z info resuming from runs/a/checkpoints/step-00000020: step 20",
                    "step=20 loss=1.2", "", "srun: Job 5 step creation still disabled, retrying"})

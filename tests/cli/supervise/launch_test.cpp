@@ -21,7 +21,8 @@ TEST(LaunchCommand, AddsNodesBehindTheUsersOptions) {
   EXPECT_EQ(join(train_command(srun, three, three.nodes, ""), " ").find("--exclude"), std::string::npos);
   const LaunchCommand mpirun = parse_launch({"/opt/bin/mpirun", "--bind-to", "none", "trireme", "train", "run.toml"});
   EXPECT_EQ(join(train_command(mpirun, three, {"n1", "n3"}, "h"), " "),
-            "/opt/bin/mpirun --bind-to none -np 4 --hostfile h -x TRIREME_LIFE trireme train run.toml");
+            "/opt/bin/mpirun --bind-to none -np 4 --hostfile h -x TRIREME_LIFE -x TRIREME_REPLACE_STRAGGLERS trireme "
+            "train run.toml");
 }
 
 TEST(LaunchCommand, ChecksEachNodeOnce) {

@@ -160,6 +160,19 @@ attempt() { row 5; killed n2; }
 begin "SLURM_JOB_END_TIME=$(($(date +%s) + 15))" --spares 1
 ends 137 1 'no restart: a start, a step and a save do not fit into the time that the job has left'
 
+# A straggler is replaced by a spare after a save, and not without one.
+attempt() {
+  row $((5 * $1))
+  [[ $TRIREME_REPLACE_STRAGGLERS == 1 ]] || exit 0
+  echo 'warning saved: the run stops to replace node n1, a straggler' >&2
+  exit 75
+}
+begin --spares 1 --exclude-stragglers
+ends 0 2 'replacing node n1' 'restart 1 on n2, n3'
+[[ $(nodes_of_attempt 1) == n3 && $(nodes_of_attempt 2) == n1 ]] || fail "nodes of the attempts"
+begin --spares 1
+ends 0 1
+
 # A launcher that waits for a lost node is ended.
 attempt() {
   row $((5 * $1))
@@ -270,3 +283,29 @@ PYTHON
 for run in usual killed; do "$TRIREME" export $run/checkpoints/step-00000040 -o weights-$run --dtype fp32 >/dev/null; done
 cmp weights-usual/model.safetensors weights-killed/model.safetensors || fail "other weights"
 ! pgrep -f "^$TRIREME train run.toml --set run.output=killed" >/dev/null || fail "ranks are left"
+
+# A node whose steps are slower is replaced after a save; the weights are those of an undisturbed run.
+cat >agent <<'SH'
+#!/bin/bash
+host=$1
+shift
+fault=step.begin:slow
+[[ $host != b ]] || fault=step.begin:slow,step.begin:slow,step.begin:slow
+exec unshare -u env TRIREME_FAULT=$fault bash -c "hostname $host; $*"
+SH
+timeout 100 "$TRIREME" supervise --exclude-stragglers --spares 1 --hostfile hosts -- "$MPIEXEC" $MPIEXEC_FLAGS \
+  --mca plm_rsh_agent "$work/agent" --mca plm rsh --mca mpi_yield_when_idle 1 -x OMP_NUM_THREADS \
+  "$TRIREME" train run.toml --set run.output=slow --set train.steps=60 >out.txt 2>err.txt || fail "mpirun ended with $?"
+for text in 'node b is a straggler: its own part of steps ' 'restart 1 on a, c'; do
+  grep -q "$text" err.txt || fail "not printed: $text"
+done
+python3 - <<'PYTHON' || fail "the rows of a run with a straggler"
+import json
+rows = [json.loads(line) for line in open("slow/metrics.jsonl")]
+assert [r["step"] for r in rows] == list(range(1, 61))
+named = [r["step"] for r in rows if r.get("stragglers") == "b"]
+assert named and named[0] <= 50 and named[-1] - named[0] < 10, named
+assert all(r["slowest_node_ratio"] > 1.2 for r in rows if r["step"] in named)
+PYTHON
+"$TRIREME" report slow -o slow.html >/dev/null
+grep -q 'node b was a straggler' slow.html || fail "no straggler in the report"

@@ -37,6 +37,7 @@ StepRow sample_row() {
               .gemm = "onednn",
               .restart_count = 2,
               .goodput = 0.875,
+              .slowest_node_ratio = 1.125,
               .skipped_steps = 1};
   std::int64_t bytes = 1000;
   for (device::SpaceUse& space : row.memory.spaces) {
@@ -80,6 +81,7 @@ std::string tag_of(const std::string& key) {
       {"/tokens", "progress/tokens"},
       {"/target_tokens", "progress/target_tokens"},
       {"/skipped_steps", "progress/skipped_steps"},
+      {"/slowest_node_ratio", "time/slowest_node_ratio"},
       {"/goodput", "progress/goodput"},
       {"/restart_count", "progress/restart_count"},
   };
