@@ -36,10 +36,10 @@
 #include "cli/supervise/launch.hpp"
 #include "cli/supervise/nodes.hpp"
 #include "cli/supervise/restarts.hpp"
+#include "cli/supervise/scratch.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/base/io/entries.hpp"
 #include "trireme/base/io/file.hpp"
-#include "trireme/base/io/remove_tree.hpp"
 #include "trireme/base/log.hpp"
 #include "trireme/base/process.hpp"
 #include "trireme/base/standard_error.hpp"
@@ -141,16 +141,12 @@ class Supervisor {
     signals_ = io::Descriptor(::signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC));
     id_ = fmt::format("{}-{}-{}", environment("SLURM_JOB_ID").empty() ? "host" : environment("SLURM_JOB_ID"),
                       ::getpid(), process_start(::getpid()));
-    scratch_ = fmt::format("{}/.supervise-{}", config_.run.output, id_);
+    scratch_.emplace(config_.run.output, id_, environment("SLURM_JOB_ID"));
     used_.assign(all_.nodes.begin(), all_.nodes.begin() + wanted_);
     goodput_before_ = goodput();
   }
   Supervisor(const Supervisor&) = delete;
   Supervisor& operator=(const Supervisor&) = delete;
-  ~Supervisor() {
-    std::error_code ignored;
-    io::remove_tree(scratch_, ignored);
-  }
 
   int run() {
     if (const int signal = check_nodes(-1, {}); signal != 0) return stopped(signal);
@@ -203,8 +199,7 @@ class Supervisor {
   /// Writes `nodes` as a host file; its path.
   std::string hosts_of(const std::string& name, const Words& nodes) const {
     if (command_.launcher == LaunchCommand::Launcher::srun) return "";
-    files::create_directories(scratch_);
-    const std::string path = fmt::format("{}/{}", scratch_, name);
+    const std::string path = scratch_->folder("") + "/" + name;
     io::replace_text(path, host_file(nodes, all_.ranks_per_node));
     return path;
   }
@@ -396,8 +391,7 @@ class Supervisor {
   /// their own, so that a lost one does not delay the others. Returns the signal that stopped it, or 0.
   int check_nodes(int life, const std::set<std::string>& named) {
     const double begin = unix_seconds();
-    const std::string folder = fmt::format("{}/check-{}", scratch_, life + 1);
-    files::create_directories(folder);
+    const std::string folder = scratch_->folder(fmt::format("check-{}", life + 1));
     std::vector<Words> groups;
     const bool slurm = command_.launcher == LaunchCommand::Launcher::srun;
     if (slurm) groups.emplace_back();
@@ -476,7 +470,8 @@ class Supervisor {
   int wanted_ = 1;  ///< nodes of a full start
   std::vector<Node> nodes_;
   Words used_;
-  std::string id_, scratch_;
+  std::string id_;
+  std::optional<Scratch> scratch_;
   io::Descriptor signals_;
   bool told_ = false;  ///< a signal was forwarded to the ranks
   int told_by_ = 0;

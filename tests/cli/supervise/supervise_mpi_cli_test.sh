@@ -211,6 +211,20 @@ kill -KILL $supervisor
 wait $supervisor || true
 for _ in $(seq 100); do pgrep -f '^sleep 1001$' >/dev/null || break; sleep 0.05; done
 ! pgrep -f '^sleep 1001$' >/dev/null || fail "the launcher outlives its supervisor"
+# The next start removes the leftovers, except those of running supervisors and of other hosts.
+compgen -G 'out/.supervise-7-*' >/dev/null || fail "the killed supervisor left no files: nothing is tested"
+own_start=$(sed -E 's/.*\) //' /proc/$$/stat | cut -d' ' -f20)
+mkdir "out/.supervise-8-$supervisor-1" "out/.supervise-8-$$-$own_start" "out/.supervise-9-$supervisor-1"
+hostname >"out/.supervise-8-$supervisor-1/host"
+hostname >"out/.supervise-8-$$-$own_start/host"
+echo elsewhere >"out/.supervise-9-$supervisor-1/host"
+attempt() { ls -A out >seen; exit 2; }
+: >calls
+env PATH="$work/bin:$PATH" SLURM_JOB_ID=7 'SLURM_JOB_NODELIST=n[1-3]' SLURM_NTASKS=6 SLURM_NTASKS_PER_NODE=2 \
+  "$TRIREME" supervise --spares 1 -- srun trireme train run.toml >out.txt 2>err.txt || true
+[[ $(grep -c '^.supervise-' seen) == 3 ]] && grep -qx ".supervise-8-$$-$own_start" seen &&
+  grep -qx ".supervise-9-$supervisor-1" seen || fail "directories at the next start: $(cat seen)"
+rm -r out/.supervise-*
 
 refused() {  # refused CODE TEXT ARGUMENTS...
   local status=0
