@@ -52,7 +52,8 @@ Memory replayed(config::RunConfig config, const config::Resolved& mesh, std::int
 }  // namespace
 
 std::optional<FewLayers> few_layers(const config::RunConfig& config) {
-  if (config.memory.offload_fraction != 1 || config.sync.prefetch_bytes || config.model.dense_layers > 0)
+  const bool windows = config.optimizer.name == config::OptimizerName::muon;  // of bytes
+  if (config.memory.offload_fraction != 1 || config.sync.prefetch_bytes || config.model.dense_layers > 0 || windows)
     return std::nullopt;
   const std::int64_t layers = config.model.layers;
   std::int64_t unit = 1;  // period of the layers: recompute, windows, RoPE

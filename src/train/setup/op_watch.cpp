@@ -3,17 +3,22 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <variant>
 
 #include "trireme/mpi/abort.hpp"
+#include "trireme/schedule/access.hpp"
 #include "trireme/schedule/text.hpp"
 
 namespace trireme::train {
 
 void OpWatch::watch(const schedule::Schedule& schedule, const model::Model& model) {
+  for (const schedule::Access& access : schedule::accesses(schedule, model))
+    updates_.push_back(std::ranges::any_of(access.writes, [](const schedule::Resource& resource) {
+      return std::holds_alternative<schedule::resource::MasterShard>(resource);
+    }));
   for (const schedule::Op& op : schedule.ops) {
     texts_.push_back(schedule::print(op, model));
-    updates_.push_back(std::holds_alternative<schedule::Update>(op));
     computes_.push_back(schedule::lane_of(op) == schedule::Lane::compute);
   }
 }
