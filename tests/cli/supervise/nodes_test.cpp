@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/supervise/nodes.hpp"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "cli/supervise/restarts.hpp"
@@ -77,6 +78,9 @@ TEST(NodeReports, MakeSilentLesserAndProblematicNodesUnhealthy) {
   EXPECT_TRUE(nodes[1].healthy());
   EXPECT_TRUE(nodes[3].healthy());
   EXPECT_EQ(nodes[4].problem, "250 GB of memory, other nodes have 500");
+  reports[0].network_ports = 0;
+  apply_reports(nodes, reports, 99, 101);
+  EXPECT_EQ(nodes[0].problem, fmt::format("0 active network ports, other nodes have {}", reports[1].network_ports));
 }
 
 TEST(RestartHistory, EndsARunThatMakesNoProgress) {
