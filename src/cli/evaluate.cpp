@@ -17,12 +17,12 @@
 #include <vector>
 
 #include "cli/commands.hpp"
-#include "cli/inference/choices.hpp"
 #include "cli/inference/inference.hpp"
 #include "cli/start/front_page.hpp"
 #include "cli/start/libraries.hpp"
 #include "cli/start/numbers.hpp"
 #include "cli/start/with_mpi.hpp"
+#include "train/choices.hpp"
 #include "train/file_agreement.hpp"
 #include "train/open_tokens.hpp"
 #include "trireme/base/error.hpp"
@@ -35,6 +35,7 @@
 #include "trireme/config/names.hpp"
 #include "trireme/data/dataset.hpp"
 #include "trireme/data/document_checks.hpp"
+#include "trireme/data/text_bytes.hpp"
 #include "trireme/data/tokenizer_check.hpp"
 #include "trireme/mpi/collective_try.hpp"
 #include "trireme/mpi/require_equal.hpp"
@@ -46,6 +47,13 @@ namespace trireme::cli {
 namespace {
 
 constexpr std::int64_t usual_seq_len = 2048;
+
+/// A file of questions, ready to be scored.
+struct ChoiceFile {
+  std::string path;
+  std::vector<train::Question> questions;
+  std::vector<train::Choice> choices;  ///< of all endings
+};
 
 struct EvaluateArguments {
   ModelArguments model;
@@ -215,31 +223,10 @@ void agree_on_files(const mpi::Communicator& world, const EvaluateArguments& arg
   train::agree_on_input_files(world, train::decode_inputs(inputs), timeout, [] {});
   for (const ChoiceFile& file : choices) {  // of tokenizers that differ
     std::string ids;
-    for (const Choice& choice : file.choices) ids += fmt::format("{} {}\n", choice.context, fmt::join(choice.ids, " "));
+    for (const train::Choice& choice : file.choices)
+      ids += fmt::format("{} {}\n", choice.context, fmt::join(choice.ids, " "));
     mpi::require_equal(world, "the tokens of " + file.path, ids);
   }
-}
-
-/// Bytes of the text of the targets among the first `end` tokens; ends of documents have none.
-std::int64_t decoded_bytes(const data::TokenFile& file, std::int64_t end, const tokenizer::Tokenizer& tokenizer) {
-  constexpr std::int64_t at_once = 1 << 20;
-  std::vector<std::int32_t> tokens, document;
-  std::int64_t bytes = 0;
-  const auto count = [&] {
-    bytes += static_cast<std::int64_t>(tokenizer.decode(document).size());
-    document.clear();
-  };
-  for (std::int64_t at = 1; at < end; at += at_once) {
-    tokens.resize(static_cast<std::size_t>(std::min(at_once, end - at)));
-    file.read(at, tokens);
-    for (const std::int32_t token : tokens)
-      if (token == tokenizer.document_end())
-        count();
-      else
-        document.push_back(token);
-  }
-  count();
-  return bytes;
 }
 
 /// Settings other than the files that affect the loss, if set.
@@ -293,7 +280,7 @@ std::string line_of(train::Job& job, const mpi::Communicator& world, const std::
     const std::int64_t end = std::min(file.tokens(), sequences * data.seq_len + 1);
     const bool of_text = file.sidecar() && end == file.tokens();
     const std::int64_t bytes = of_text                ? file.sidecar()->text_bytes
-                               : tokenizer != nullptr ? decoded_bytes(file, end, *tokenizer)
+                               : tokenizer != nullptr ? data::decoded_bytes(file, end, *tokenizer)
                                                       : 0;
     if (bytes > 0)
       line += fmt::format(" bits_per_byte={:.6f} bytes={} bytes_of={}",
@@ -310,7 +297,16 @@ std::string line_of(train::Job& job, const mpi::Communicator& world, const Choic
   std::string line;
   std::optional<NumericsError> failure;
   try {
-    line = evaluate_choices(job, file, [&](std::size_t done) { progress.show(static_cast<std::int64_t>(done)); });
+    const auto log_likelihoods = train::score_choices(job, file.choices, file.path, [&](std::size_t done) {
+      progress.show(static_cast<std::int64_t>(done));
+      return true;
+    });
+    const train::ChoiceScores scores = train::scores_of(file.questions, *log_likelihoods);
+    line = fmt::format(
+        "choices={} accuracy={:.6f} accuracy_stderr={:.6f} accuracy_norm={:.6f} accuracy_norm_stderr={:.6f} "
+        "questions={}\n",
+        file.path, scores.accuracy, scores.standard_error(scores.accuracy), scores.accuracy_norm,
+        scores.standard_error(scores.accuracy_norm), scores.questions);
   } catch (const NumericsError& error) {  // of a sum over all ranks: every rank has it
     failure = error;
   }
@@ -335,10 +331,8 @@ int evaluate(const mpi::Communicator& world, const EvaluateArguments& arguments)
       check_tokens(path, config.data, weights.model().vocab_size, tokenizer.get(),
                    given.empty() ? weights.generation().tokenizer : given, warns);
     for (const std::string& path : arguments.choices) {
-      ChoiceFile file{.path = path, .questions = read_questions(path), .choices = {}};
-      if (arguments.limit > 0 && std::ssize(file.questions) > arguments.limit)
-        file.questions.resize(static_cast<std::size_t>(arguments.limit));
-      file.choices = choices_of(*tokenizer, file.questions, static_cast<std::size_t>(config.data.seq_len), path);
+      ChoiceFile file{.path = path, .questions = train::first_questions(path, arguments.limit), .choices = {}};
+      file.choices = train::choices_of(*tokenizer, file.questions, static_cast<std::size_t>(config.data.seq_len), path);
       choices.push_back(std::move(file));
     }
   });

@@ -135,6 +135,42 @@ Expected read_validation(const Value& value, std::vector<TokenSource>& target) {
   return std::nullopt;
 }
 
+constexpr const char* choices_form =
+    "a file of JSON lines, a list of such files, or a table of named sets such as { hellaswag = \"hellaswag.jsonl\" }";
+
+Expected read_question_files(const Value& value, const std::string& set, std::vector<TokenSource>& target) {
+  std::vector<Value> paths;
+  if (const auto* list = std::get_if<List>(&value.data))
+    paths = *list;
+  else
+    paths = {value};
+  for (const Value& path : paths) {
+    TokenSource source{.path = {}, .set = set};
+    if (Expected expected = read_path(path, source.path)) return choices_form;
+    if (source.path.empty() || source.path.find_first_of("*?#") != std::string::npos || source.path.ends_with('/'))
+      return std::string(choices_form) + "; " + describe(path) + " where it takes the path of one file";
+    target.push_back(std::move(source));
+  }
+  return paths.empty() ? Expected(choices_form) : std::nullopt;
+}
+
+Expected read_choices(const Value& value, std::vector<TokenSource>& target) {
+  std::vector<TokenSource> files;
+  const auto* sets = std::get_if<Fields>(&value.data);
+  if (sets == nullptr) {
+    if (Expected expected = read_question_files(value, "", files)) return expected;
+  } else {
+    for (const auto& [name, of_set] : *sets) {
+      if (!names_a_set(name))
+        return std::string(choices_form) + "; the name \"" + name + "\" where it takes letters, digits, _ and -";
+      if (Expected expected = read_question_files(of_set, name, files)) return expected;
+    }
+  }
+  if (files.empty()) return choices_form;
+  target = std::move(files);
+  return std::nullopt;
+}
+
 Printed print_files(const std::vector<TokenSource>& sources, bool weighted) {
   std::vector<std::string> texts;
   for (const TokenSource& source : sources) {
@@ -145,12 +181,11 @@ Printed print_files(const std::vector<TokenSource>& sources, bool weighted) {
   return "[" + join(texts, ", ") + "]";
 }
 
-Printed print_validation(const Data& data) {
-  const std::vector<std::string> names = validation_sets(data);
-  if (names.size() < 2 && (names.empty() || names.front().empty())) return print_files(data.validation, false);
+Printed print_sets(const std::vector<TokenSource>& files) {
+  const std::vector<std::string> names = set_names(files);
+  if (names.size() < 2 && (names.empty() || names.front().empty())) return print_files(files, false);
   std::vector<std::string> texts;
-  for (const std::string& name : names)
-    texts.push_back(name + " = " + *print_files(validation_files(data, name), false));
+  for (const std::string& name : names) texts.push_back(name + " = " + *print_files(files_of_set(files, name), false));
   return "{ " + join(texts, ", ") + " }";
 }
 
@@ -167,8 +202,14 @@ std::vector<Option> data_options() {
       .required();
   s.custom(
        "validation", "paths", [](const Value& value, Data& data) { return read_validation(value, data.validation); },
-       print_validation,
+       [](const Data& data) { return print_sets(data.validation); },
        "token files or text for evaluation: a path, a list of paths, or a table of named sets, each with its own loss")
+      .default_is("none");
+  s.custom(
+       "choices", "paths", [](const Value& value, Data& data) { return read_choices(value, data.choices); },
+       [](const Data& data) { return print_sets(data.choices); },
+       "multiple-choice questions, JSON lines with context, endings and label: a path, a list of paths, or a table of "
+       "named sets; scored with data.tokenizer at evaluations")
       .default_is("none");
   s.choice(
       "format", &Data::format,

@@ -65,6 +65,10 @@ std::vector<Option> train_options() {
   s.number("eval_every", &Train::eval_every, between(0, largest_step), "evaluate every N steps (0: never)");
   s.number("eval_steps", &Train::eval_steps, between(0, largest_step),
            "number of batches of batch.global sequences of each validation set per evaluation (0: all)");
+  s.number("choices_every", &Train::choices_every, between(0, largest_step),
+           "score data.choices every N steps, a multiple of eval_every (0: at every evaluation)");
+  s.number("choices_limit", &Train::choices_limit, between(0, largest_step),
+           "number of questions of each set of data.choices, the first ones (0: all)");
   s.number(
       "max_skipped_steps", &Train::max_skipped_steps, between(0, largest_step),
       "end the run with exit code 6 after N consecutive skipped steps: loss or gradient norm not finite or a spike, "

@@ -144,6 +144,22 @@ Broken evaluation_has_data(const RunConfig& config) {
   return "eval_every requires data.validation; set it, or set eval_every = 0";
 }
 
+Broken choices_have_evaluations(const RunConfig& config) {
+  const Train& train = config.train;
+  if (config.data.choices.empty()) {
+    if (train.choices_every == 0 && train.choices_limit == 0) return std::nullopt;
+    return "choices_every and choices_limit are of data.choices; set it, or remove them";
+  }
+  if (config.data.tokenizer.empty())
+    return "data.choices are texts, which need data.tokenizer: \"bytes\", \"spm:PATH\" or \"hf:PATH\"; set it";
+  if (train.choices_every == 0) return std::nullopt;
+  if (train.eval_every == 0) return "choices_every requires train.eval_every, whose evaluations score data.choices";
+  if (train.choices_every % train.eval_every == 0) return std::nullopt;
+  return fmt::format("choices_every {} is not a multiple of eval_every {}: choices are scored at evaluations; set {}",
+                     train.choices_every, train.eval_every,
+                     (train.choices_every / train.eval_every + 1) * train.eval_every);
+}
+
 Broken best_has_evaluations(const RunConfig& config) {
   if (!config.checkpoint.keep_best) return std::nullopt;
   if (config.train.eval_every == 0) return "keep_best requires train.eval_every > 0; set it, or set keep_best = false";
@@ -232,6 +248,8 @@ std::vector<Rule> general_rules() {
        warmup_ends_before_the_decay},
       {{"lr.wsd_decay_steps", "lr.schedule"}, wsd_has_its_decay_steps},
       {{"train.eval_every", "data.validation"}, evaluation_has_data},
+      {{"train.choices_every", "train.choices_limit", "data.choices", "data.tokenizer", "train.eval_every"},
+       choices_have_evaluations},
       {{"checkpoint.keep_best", "train.eval_every", "data.validation"}, best_has_evaluations},
       {{"sync.policy", "memory.budget"}, automatic_policy_has_a_budget},
       {{"comm.nccl_max_ctas", "comm.nccl_windows", "comm.nccl_copy_engines", "comm.backend", "device.type",

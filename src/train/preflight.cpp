@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "train/choices.hpp"
 #include "train/save/checkpoint_files.hpp"
 #include "train/setup/host_memory.hpp"
 #include "trireme/base/error.hpp"
@@ -170,6 +171,20 @@ planner::Machine machine_of_rank(bool gpu) {
   return planner::machine_of(found.gpus.front().name, found.gpus.front().memory);
 }
 
+/// RoPE whose frequencies depend on the length of a sequence would differ between short rows and whole
+/// microbatches (Job::row_loss).
+void check_choices(const config::RunConfig& config) {
+  const config::Mesh& mesh = config.mesh;
+  const bool whole = mesh.tensor > 1 || mesh.context > 1 || mesh.pipeline > 1 || mesh.expert > 1;
+  if (config.data.choices.empty() || !whole || !config.model.rope_scaling) return;
+  const config::RopeType type = config.model.rope_scaling->type;
+  if (type != config::RopeType::dynamic && type != config::RopeType::longrope) return;
+  throw ConfigError(fmt::format(
+      "data.choices: RoPE of type {} depends on the length of a sequence, and with tensor, context, pipeline or expert "
+      "ranks choices are computed at data.seq_len; leave out data.choices, and score checkpoints with trireme evaluate",
+      config::to_text(type)));
+}
+
 }  // namespace
 
 void check_data(const config::RunConfig& given) {
@@ -208,6 +223,11 @@ void check_data(const config::RunConfig& given) {
   if (config.train.eval_every > 0)
     check(data::open_datasets(data.validation, false, data.format, data.seq_len, config.model.vocab_size, {},
                               data::FileTail::padded));
+  if (config.train.eval_every == 0) return;
+  check_choices(config);
+  for (const config::TokenSource& file : data.choices)
+    (void)choices_of(*tokenizer, first_questions(file.path, config.train.choices_limit),
+                     static_cast<std::size_t>(data.seq_len), file.path);
 }
 
 std::string preflight(config::RunConfig config, int ranks, int node_ranks) {

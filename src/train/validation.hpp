@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "train/choices.hpp"
 #include "train/record/metrics.hpp"
 #include "train/save/stopping.hpp"
 #include "train/setup/supervision.hpp"
@@ -15,7 +16,7 @@
 
 namespace trireme::train {
 
-/// The validation sets of a run. Everything is collective over the job, with idle lanes.
+/// The validation sets and multiple-choice questions of a run. Everything is collective over the job, with idle lanes.
 class Validation {
  public:
   /// All outlive this.
@@ -38,8 +39,20 @@ class Validation {
   struct Set {
     std::string name;  ///< empty: there is one
     data::Datasets files;
-    bool warned = false;  ///< that none of its targets counts
+    bool warned = false;                       ///< that none of its targets counts
+    std::optional<std::int64_t> text_bytes{};  ///< of its targets, if they are known; on the first rank
   };
+  /// A set of questions.
+  struct ChoiceSet {
+    std::string name;
+    std::vector<Choice> choices;
+    std::vector<Question> questions;  ///< on the first rank
+  };
+  void open_choices();
+  void count_text_bytes();
+  [[nodiscard]] bool scores_choices_after(std::int64_t step) const;
+  /// Scores all sets of questions into `row`. Returns false if the run has to stop.
+  [[nodiscard]] bool score_all_choices(std::int64_t step, EvalRow& row);
   /// The next batch of every rank; none if one cannot read it; `failure` has the reason.
   std::optional<data::StepBatch> read_together(data::BatchReader& reader, std::string& failure) const;
   [[nodiscard]] Job::Evaluation evaluate(const Set& set, std::int64_t step, std::string& failure);
@@ -51,6 +64,7 @@ class Validation {
   Supervision& supervision_;
   Stopping& stopping_;
   std::vector<Set> sets_;
+  std::vector<ChoiceSet> choices_;
   std::string best_over_;  ///< data of checkpoint.keep_best's loss; on the first rank
 };
 

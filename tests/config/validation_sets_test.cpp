@@ -57,6 +57,31 @@ TEST(ValidationSets, RefuseWhatIsNoSet) {
   EXPECT_THAT(mistakes_with({"data.validation={web = \"*.bin\"}"}), HasSubstr("wildcards are not expanded"));
 }
 
+TEST(Choices, AreFilesInSets) {
+  const std::vector<std::string> needed{"train.eval_every=2", "data.validation=v.bin", "data.tokenizer=bytes"};
+  const auto with_choices = [&](const std::string& value, const std::string& more = "train.choices_limit=5") {
+    std::vector<std::string> keys = needed;
+    keys.push_back("data.choices=" + value);
+    keys.push_back(more);
+    return keys;
+  };
+  const RunConfig named = with(with_choices("{a = \"a.jsonl\", b = [\"b.jsonl\", \"c.jsonl\"]}"));
+  EXPECT_THAT(set_names(named.data.choices), testing::UnorderedElementsAre("a", "b"));
+  EXPECT_EQ(files_of_set(named.data.choices, "b").back().path, "c.jsonl");
+  EXPECT_EQ(print_run_file(parse(print_run_file(named))), print_run_file(named));
+  EXPECT_THAT(set_names(with(with_choices("a.jsonl")).data.choices), ElementsAre(""));
+  for (const char* wrong : {"*.jsonl", "web/", "a.jsonl#field=b", "{\"a b\" = \"a.jsonl\"}", "[]", "{}", "3"})
+    EXPECT_THAT(mistakes_with(with_choices(wrong)), HasSubstr("data.choices")) << wrong;
+  EXPECT_EQ(mistakes_with(with_choices("a.jsonl", "train.choices_every=4")), "");
+  EXPECT_THAT(mistakes_with(with_choices("a.jsonl", "train.choices_every=3")),
+              HasSubstr("choices_every 3 is not a multiple of eval_every 2: choices are scored at evaluations; set 4"));
+  EXPECT_EQ(mistakes_with({"data.choices=a.jsonl", "data.tokenizer=bytes"}), "") << "as data.validation";
+  EXPECT_THAT(mistakes_with({"data.choices=a.jsonl", "data.tokenizer=bytes", "train.choices_every=3"}),
+              HasSubstr("choices_every requires train.eval_every"));
+  EXPECT_THAT(mistakes_with({"data.choices=a.jsonl"}), HasSubstr("need data.tokenizer"));
+  EXPECT_THAT(mistakes_with({"train.choices_limit=3"}), HasSubstr("are of data.choices"));
+}
+
 TEST(KeepBest, IsOfAllSetsOrOfOne) {
   const auto best = [](const std::string& value) {
     return with({"train.eval_every=2", "data.validation={web = \"w.bin\", code = \"c.bin\"}",

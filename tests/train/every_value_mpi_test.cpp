@@ -39,8 +39,9 @@ namespace {
 const std::set<std::string> shaping{"mesh",      "context", "pipeline", "sync", "precision", "memory", "loss",
                                     "optimizer", "lr",      "device",   "comm", "data",      "batch",  "model"};
 /// Paths, and keys with values that no list holds; a vocabulary that the tokens leave.
-const std::set<std::string> other{"data.train",  "data.validation",  "data.tokenizer",       "model.from",
-                                  "data.format", "model.vocab_size", "comm.timeout_seconds", "device.threads"};
+const std::set<std::string> other{"data.train",       "data.validation",      "data.choices",
+                                  "data.tokenizer",   "model.from",           "data.format",
+                                  "model.vocab_size", "comm.timeout_seconds", "device.threads"};
 
 /// Values to try: every name of a choice, both of a flag, a few numbers.
 std::vector<std::string> values_of(const config::Option& option) {

@@ -135,6 +135,7 @@ struct Data {
   std::vector<TokenSource> train;
   bool weighted = false;  ///< the list gave weights: sources are mixed, not concatenated
   std::vector<TokenSource> validation;
+  std::vector<TokenSource> choices;  ///< files of multiple-choice questions
   TokenFormat format = TokenFormat::automatic;
   std::int64_t seq_len = 0;
   bool shuffle = true;
@@ -254,6 +255,8 @@ struct Train {
   std::optional<std::int64_t> tokens;  ///< instead of steps, which follow
   std::int64_t eval_every = 0;
   std::int64_t eval_steps = 0;
+  std::int64_t choices_every = 0;
+  std::int64_t choices_limit = 0;  ///< questions of each set; 0: all
   std::int64_t max_skipped_steps = 10;
   bool skip_spikes = false;
   std::int64_t replica_check_every = 0;

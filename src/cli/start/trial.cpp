@@ -74,7 +74,7 @@ config::RunConfig trial_of(config::RunConfig config, std::int64_t steps, const s
   config.train.steps = steps;
   config.train.tokens.reset();
   config.lr.warmup_tokens.reset();
-  config.train.eval_every = 0;
+  config.train.eval_every = config.train.choices_every = 0;
   config.lr.warmup_steps = std::min<std::int64_t>(config.lr.warmup_steps, 1);
   config.run.output = output;
   config.run.export_when = config::Export::never;

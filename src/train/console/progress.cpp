@@ -81,6 +81,8 @@ std::string terminal_line(const EvalRow& row, std::int64_t steps, bool colors) {
   std::string line = fmt::format("step {}/{}  eval loss {}", row.step, steps,
                                  colored("1", eval_loss_text(row, row.eval_loss, 4), colors));
   for (const auto& [set, loss] : row.eval_losses) line += fmt::format("  {} {}", set, eval_loss_text(row, loss, 4));
+  if (row.bits_per_byte) line += fmt::format("  {:.4f} bits/byte", *row.bits_per_byte);
+  for (const auto& [set, scores] : row.choices) line += fmt::format("  {} {:.1f}%", set, 100 * scores.accuracy);
   return line + fmt::format("  {} tokens  {}", to_short_text(static_cast<double>(row.eval_tokens)),
                             duration_text(row.eval_seconds));
 }
@@ -133,6 +135,9 @@ void ProgressLine::show(const EvalRow& row) {
   std::string sets;
   const auto text = [&](double loss) { return eval_loss_text(row, loss, 6); };
   for (const auto& [set, loss] : row.eval_losses) sets += fmt::format(" eval_loss.{}={}", set, text(loss));
+  if (row.bits_per_byte) sets += fmt::format(" bits_per_byte={:.6f}", *row.bits_per_byte);
+  for (const auto& [set, scores] : row.choices)
+    sets += fmt::format(" accuracy.{0}={1:.6f} accuracy_norm.{0}={2:.6f}", set, scores.accuracy, scores.accuracy_norm);
   output_.write(fmt::format("step={} eval_loss={}{} eval_tokens={} eval_seconds={:.3f}\n", row.step,
                             text(row.eval_loss), sets, row.eval_tokens, row.eval_seconds));
 }

@@ -292,9 +292,20 @@ Job::Evaluation Job::evaluate(const NextBatch& next, std::int64_t steps) {
 }
 
 double Job::row_loss(const data::MicrobatchTokens& row) {
-  invariant(mesh().context == 1 && mesh().expert == 1, "the sequences and experts of evaluations are not divided");
-  const std::vector<nn::Microbatch> microbatches{row_of(row, options_.device)};
-  return forward_executor(nn::Mode::evaluate).run({.microbatches = microbatches}, true).own_loss;
+  executor::Executor& run = forward_executor(nn::Mode::evaluate);
+  if (mesh().tensor == 1 && mesh().context == 1 && mesh().pipeline == 1 && mesh().expert == 1) {
+    const std::vector<nn::Microbatch> microbatches{row_of(row, options_.device)};
+    return run.run({.microbatches = microbatches}, true).own_loss;
+  }
+  const data::MicrobatchTokens padded = padded_row(row, config_);
+  const std::vector<nn::Microbatch> microbatches{
+      microbatch_of(padded, config_, 1.0, options_.device, model_.part.context)};
+  return run.run({.microbatches = microbatches}, true).own_loss;
+}
+
+void Job::sum_of_rows(std::span<double> values) {
+  control().sum(values);
+  if (pipeline_control() != nullptr) pipeline_control()->sum(values);  // one pipeline rank has the head
 }
 
 at::Tensor Job::infer(const at::Tensor& tokens) {

@@ -90,6 +90,16 @@ nn::Microbatch row_of(const data::MicrobatchTokens& row, at::Device device) {
           .seq_len = inputs.size(0)};
 }
 
+data::MicrobatchTokens padded_row(const data::MicrobatchTokens& row, const config::RunConfig& config) {
+  const auto tokens = static_cast<std::size_t>(config.batch.micro * config.data.seq_len);
+  invariant(row.inputs.size() <= static_cast<std::size_t>(config.data.seq_len), "a row is at most a sequence");
+  data::MicrobatchTokens padded = row;
+  padded.inputs.resize(tokens, 0);
+  padded.targets.resize(tokens, data::ignored_target);
+  if (config.data.document_mask) padded.document_begins.assign(tokens, 0);
+  return padded;
+}
+
 nn::Microbatch prompts_of(const at::Tensor& tokens, const config::RunConfig& config, at::Device device) {
   const at::Tensor inputs = tokens.reshape({-1});
   return {.inputs = on_device(inputs, device),

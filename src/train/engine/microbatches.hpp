@@ -21,6 +21,10 @@ void add_losses(const config::RunConfig& config, nn::Microbatch& microbatch);
 /// One row of any length with targets, a text whose documents are not distinguished. row: outlives the microbatch.
 [[nodiscard]] nn::Microbatch row_of(const data::MicrobatchTokens& row, at::Device device);
 
+/// The row as the first of a whole microbatch, whose other targets do not count. row: at most data.seq_len tokens,
+/// which are one document.
+[[nodiscard]] data::MicrobatchTokens padded_row(const data::MicrobatchTokens& row, const config::RunConfig& config);
+
 /// The tokens from `past` on of rows of which the ones before are in a key/value cache. tokens: [B, T], int32.
 [[nodiscard]] nn::Microbatch added_tokens_of(const at::Tensor& tokens, std::int64_t past,
                                              const config::RunConfig& config, at::Device device);

@@ -66,6 +66,12 @@ std::vector<Scalar> curves(const EvalRow& row) {
   for (const auto& [set, loss] : row.eval_losses)
     if (!std::isnan(loss) || (row.eval_tokens > 0 && std::isnan(row.eval_loss)))
       curves.push_back({"loss/validation/" + set, loss});
+  if (row.bits_per_byte) curves.push_back({"bits_per_byte/validation", *row.bits_per_byte});
+  for (const auto& [set, bits] : row.bits_per_byte_of_sets) curves.push_back({"bits_per_byte/validation/" + set, bits});
+  for (const auto& [set, scores] : row.choices) {
+    curves.push_back({"choices/" + set + "/accuracy", scores.accuracy});
+    curves.push_back({"choices/" + set + "/accuracy_norm", scores.accuracy_norm});
+  }
   return curves;
 }
 

@@ -150,19 +150,33 @@ std::string to_json(const StepRow& row, LastWritten& last) {
   return out.dump();
 }
 
+double ChoiceScores::standard_error(double accuracy) const {
+  return questions > 1 ? std::sqrt(accuracy * (1 - accuracy) / static_cast<double>(questions - 1)) : 0;
+}
+
 std::string to_json(const EvalRow& row) {
   Json out;
   out["step"] = row.step;
   out["time"] = unix_seconds();
   out["eval_loss"] = number(row.eval_loss);
   for (const auto& [set, loss] : row.eval_losses) out["eval_losses"][set] = number(loss);
+  if (row.bits_per_byte) out["eval_bits_per_byte"] = number(*row.bits_per_byte);
+  for (const auto& [set, bits] : row.bits_per_byte_of_sets) out["eval_bits_per_byte_of_sets"][set] = number(bits);
+  for (const auto& [set, scores] : row.choices)
+    out["eval_choices"][set] = {{"accuracy", scores.accuracy},
+                                {"accuracy_stderr", scores.standard_error(scores.accuracy)},
+                                {"accuracy_norm", scores.accuracy_norm},
+                                {"accuracy_norm_stderr", scores.standard_error(scores.accuracy_norm)},
+                                {"questions", scores.questions}};
   out["eval_tokens"] = row.eval_tokens;
   out["eval_seconds"] = row.eval_seconds;
   return out.dump();
 }
 
-std::string with_evaluation_keys(std::string row, const std::vector<std::string>& sets) {
-  Json keys{{"eval_loss", nullptr}, {"eval_tokens", nullptr}, {"eval_seconds", nullptr}};
+std::string with_evaluation_keys(std::string row, const std::vector<std::string>& sets, bool choices) {
+  Json keys{
+      {"eval_loss", nullptr}, {"eval_tokens", nullptr}, {"eval_seconds", nullptr}, {"eval_bits_per_byte", nullptr}};
+  if (choices) keys["eval_choices"] = nullptr;
   for (const std::string& set : sets) keys["eval_losses"][set] = nullptr;
   row.back() = ',';
   return row + keys.dump().substr(1);

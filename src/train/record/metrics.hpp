@@ -68,6 +68,15 @@ struct StepRow {
   [[nodiscard]] bool counts() const { return !skipped || target_tokens > 0; }
 };
 
+/// Shares of the questions whose right ending was picked.
+struct ChoiceScores {
+  double accuracy = 0, accuracy_norm = 0;  ///< of the ending with the highest log-likelihood, and with the
+                                           ///< highest over its length in characters
+  std::int64_t questions = 0;
+  /// The standard error of a mean over so many questions.
+  [[nodiscard]] double standard_error(double accuracy) const;
+};
+
 /// One evaluation.
 struct EvalRow {
   std::int64_t step = 0;
@@ -75,6 +84,11 @@ struct EvalRow {
   std::int64_t eval_tokens = 0;
   double eval_seconds = 0;
   std::vector<std::pair<std::string, double>> eval_losses{};  ///< by set, if they have names
+  /// Bits per byte of all sets, and by set, where the bytes of the text are known (data::text_bytes).
+  std::optional<double> bits_per_byte{};
+  std::vector<std::pair<std::string, double>> bits_per_byte_of_sets{};
+  /// By set of data.choices, "choices" if it has no name; empty where they are not scored.
+  std::vector<std::pair<std::string, ChoiceScores>> choices{};
 };
 
 /// The rows as JSON, numbers in full (17 digits); non-finite ones are null.
@@ -88,8 +102,9 @@ using LastWritten = std::map<std::string, std::string>;
 [[nodiscard]] std::string to_json(const StepRow& row, LastWritten& last);
 
 /// `row`, a step's, with the keys of an evaluation as null: some readers take their columns from the first lines. sets:
-/// the named validation sets.
-[[nodiscard]] std::string with_evaluation_keys(std::string row, const std::vector<std::string>& sets);
+/// the named validation sets. choices: whether questions are scored.
+[[nodiscard]] std::string with_evaluation_keys(std::string row, const std::vector<std::string>& sets,
+                                               bool choices = false);
 
 /// Rows of a metrics.jsonl for the first steps of a run.
 struct KeptLines {

@@ -28,6 +28,7 @@ class RowFiles {
   MetricsFile metrics_;
   LastWritten last_written_;
   bool evaluates_;
+  bool choices_;
   std::vector<std::string> sets_;  ///< named validation sets
   std::optional<EventFile> events_;
 };

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <fstream>
 #include <iterator>
 #include <limits>
@@ -152,6 +153,23 @@ TEST(StepRowAsJson, GivesAnEmptyTableWhereNothingWasMoved) {
   EXPECT_EQ(read["comm_calls"], json::object());
 }
 
+TEST(EvalRowAsJson, HasBitsPerByteAndScoresWhereTheyAreKnown) {
+  EvalRow row{.step = 3, .eval_loss = 2, .eval_tokens = 7, .eval_seconds = 1};
+  const json without = json::parse(to_json(row));
+  EXPECT_FALSE(without.contains("eval_bits_per_byte") || without.contains("eval_choices"));
+  row.bits_per_byte = 1.5;
+  row.bits_per_byte_of_sets = {{"web", 1.25}};
+  row.choices = {{"ships", {.accuracy = 0.25, .accuracy_norm = 0.5, .questions = 4}}};
+  const json with = json::parse(to_json(row));
+  EXPECT_EQ(with["eval_bits_per_byte"], 1.5);
+  EXPECT_EQ(with["eval_bits_per_byte_of_sets"]["web"], 1.25);
+  EXPECT_EQ(with["eval_choices"]["ships"], json({{"accuracy", 0.25},
+                                                 {"accuracy_stderr", 0.25},
+                                                 {"accuracy_norm", 0.5},
+                                                 {"accuracy_norm_stderr", std::sqrt(0.25 / 3)},
+                                                 {"questions", 4}}));
+}
+
 TEST(EvalRowAsJson, CarriesEvalLossAndNeverLoss) {
   const json row = json::parse(to_json(EvalRow{.step = 10, .eval_loss = 2.5, .eval_tokens = 640}));
   EXPECT_EQ(row["step"], 10);
@@ -278,8 +296,11 @@ TEST_F(KeepLines, DropsHalfLinesWhereverTheyAre) {
 
 TEST(Metrics, NameTheKeysOfEvaluationsInAStepsRow) {
   const json row = json::parse(with_evaluation_keys(R"({"step":1,"loss":2.5})", {"web", "code"}));
-  EXPECT_EQ(row, json::parse(R"({"step":1,"loss":2.5,"eval_loss":null,"eval_tokens":null,"eval_seconds":null,)"
-                             R"("eval_losses":{"web":null,"code":null}})"));
+  EXPECT_EQ(
+      row,
+      json::parse(
+          R"({"step":1,"loss":2.5,"eval_loss":null,"eval_tokens":null,"eval_seconds":null,"eval_bits_per_byte":null,)"
+          R"("eval_losses":{"web":null,"code":null}})"));
   EXPECT_FALSE(json::parse(with_evaluation_keys("{\"step\":1}", {})).contains("eval_losses"));
 }
 

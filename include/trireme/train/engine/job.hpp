@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "trireme/comm/collectives.hpp"
@@ -79,9 +80,13 @@ class Job {
   Evaluation evaluate(const NextBatch& next, std::int64_t steps);
   Evaluation evaluate(data::BatchReader& reader, std::int64_t steps);
 
-  /// Sum of the cross-entropy over the counted targets of this rank's row, which may be shorter than data.seq_len and
-  /// of another length on every dp rank. Collective; only as `evaluate`.
+  /// Sum of the cross-entropy over the counted targets of this dp rank's row, which may be shorter than data.seq_len
+  /// and of another length on every dp rank; its tokens are one document. With tensor, context, pipeline or expert
+  /// ranks it is computed as the first row of a whole microbatch, and a rank has its part of the sum: sum_of_rows.
+  /// Collective; only as `evaluate`.
   [[nodiscard]] double row_loss(const data::MicrobatchTokens& row);
+  /// Sums values that each dp rank has from `row_loss`, else 0, over all ranks. Collective.
+  void sum_of_rows(std::span<double> values);
 
   /// Logits of the last position of each row: [B, vocab] fp32. tokens: [B, T].
   [[nodiscard]] at::Tensor infer(const at::Tensor& tokens);

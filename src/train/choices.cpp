@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/inference/choices.hpp"
+#include "train/choices.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <nlohmann/json.hpp>
 
 #include "base/io/json.hpp"
@@ -12,7 +13,7 @@
 #include "trireme/base/io/input_file.hpp"
 #include "trireme/base/text.hpp"
 
-namespace trireme::cli {
+namespace trireme::train {
 namespace {
 
 constexpr std::int64_t most_question_bytes = std::int64_t{1} << 30;
@@ -77,10 +78,6 @@ double characters(std::string_view text) {
   return static_cast<double>(std::ranges::count_if(text, [](char c) { return (c & 0xC0) != 0x80; }));
 }
 
-double standard_error(double accuracy, double count) {
-  return count > 1 ? std::sqrt(accuracy * (1 - accuracy) / (count - 1)) : 0;
-}
-
 /// The row whose targets are the ending's tokens; one without targets for a rank that has no choice left.
 data::MicrobatchTokens row_of(const Choice* choice) {
   if (choice == nullptr) return {.inputs = {0}, .targets = {data::ignored_target}};
@@ -110,6 +107,12 @@ std::vector<Question> parse_questions(std::string_view text, const std::string& 
 
 std::vector<Question> read_questions(const std::string& path) {
   return parse_questions(io::InputFile(path, "questions").read_whole(most_question_bytes), path);
+}
+
+std::vector<Question> first_questions(const std::string& path, std::int64_t limit) {
+  std::vector<Question> questions = read_questions(path);
+  if (limit > 0 && std::ssize(questions) > limit) questions.resize(static_cast<std::size_t>(limit));
+  return questions;
 }
 
 Choice choice_of(const tokenizer::Tokenizer& tokenizer, const std::string& context, const std::string& ending,
@@ -154,15 +157,14 @@ std::vector<Choice> choices_of(const tokenizer::Tokenizer& tokenizer, const std:
       if (choices.back().ids.size() > std::max<std::size_t>(choices.back().context, 1)) continue;
       throw DataError(
           fmt::format("{}, question {}: the ending {} has no token under this tokenizer, so it has no log-likelihood; "
-                      "leave the question out, or give another --tokenizer",
+                      "leave the question out, or give another tokenizer",
                       name, i + 1, io::in_quotes(ending)));
     }
   return choices;
 }
 
-std::string evaluate_choices(train::Job& job, const ChoiceFile& file,
-                             const std::function<void(std::size_t)>& progress) {
-  const auto& [path, questions, choices] = file;
+std::optional<std::vector<double>> score_choices(Job& job, std::span<const Choice> choices, const std::string& name,
+                                                 const std::function<bool(std::size_t)>& goes_on) {
   const data::BatchShape shape = job.batch_shape();
   const auto ranks = static_cast<std::size_t>(shape.dp_size);
   std::vector<double> log_likelihoods(choices.size());
@@ -170,29 +172,55 @@ std::string evaluate_choices(train::Job& job, const ChoiceFile& file,
     const std::size_t mine = first + static_cast<std::size_t>(shape.dp_rank);
     const double loss = job.row_loss(row_of(mine < choices.size() ? &choices[mine] : nullptr));
     if (mine < choices.size()) log_likelihoods[mine] = -loss;
-    progress(std::min(first + ranks, choices.size()));
+    if (!goes_on(std::min(first + ranks, choices.size()))) return std::nullopt;
   }
-  job.control().sum(log_likelihoods);
+  job.sum_of_rows(log_likelihoods);
   const auto broken = std::ranges::find_if_not(log_likelihoods, [](double value) { return std::isfinite(value); });
   if (broken != log_likelihoods.end())
     throw NumericsError(
-        fmt::format("{}: the log-likelihood of choice {} is {}: the weights are not finite, or overflow in fp32; "
-                    "evaluate another checkpoint",
-                    path, broken - log_likelihoods.begin() + 1, *broken));
-  double right = 0, right_norm = 0;
+        fmt::format("{}: the log-likelihood of choice {} is {}: the weights are not finite, or overflow; evaluate an "
+                    "earlier checkpoint",
+                    name, broken - log_likelihoods.begin() + 1, *broken));
+  return log_likelihoods;
+}
+
+ChoiceScores scores_of(std::span<const Question> questions, std::span<const double> log_likelihoods) {
+  std::int64_t right = 0, right_norm = 0;
   std::size_t begin = 0;
   for (const Question& question : questions) {
-    const Picked picked = pick(question, std::span(log_likelihoods).subspan(begin, question.endings.size()));
+    const Picked picked = pick(question, log_likelihoods.subspan(begin, question.endings.size()));
     right += picked.right ? 1 : 0;
     right_norm += picked.right_norm ? 1 : 0;
     begin += question.endings.size();
   }
   const auto count = static_cast<double>(questions.size());
-  return fmt::format(
-      "choices={} accuracy={:.6f} accuracy_stderr={:.6f} accuracy_norm={:.6f} accuracy_norm_stderr={:.6f} "
-      "questions={}\n",
-      path, right / count, standard_error(right / count, count), right_norm / count,
-      standard_error(right_norm / count, count), questions.size());
+  return {.accuracy = static_cast<double>(right) / count,
+          .accuracy_norm = static_cast<double>(right_norm) / count,
+          .questions = std::ssize(questions)};
 }
 
-}  // namespace trireme::cli
+std::string encode(std::span<const Choice> choices) {
+  std::vector<std::int32_t> words;
+  for (const Choice& choice : choices) {
+    words.push_back(static_cast<std::int32_t>(choice.ids.size()));
+    words.push_back(static_cast<std::int32_t>(choice.context));
+    words.insert(words.end(), choice.ids.begin(), choice.ids.end());
+  }
+  return {reinterpret_cast<const char*>(words.data()), words.size() * sizeof(std::int32_t)};
+}
+
+std::vector<Choice> decode_choices(const std::string& text) {
+  std::vector<std::int32_t> words(text.size() / sizeof(std::int32_t));
+  std::memcpy(words.data(), text.data(), words.size() * sizeof(std::int32_t));
+  std::vector<Choice> choices;
+  for (auto at = words.begin(); at != words.end();) {
+    const std::int32_t size = *at++;
+    Choice& choice = choices.emplace_back();
+    choice.context = static_cast<std::size_t>(*at++);
+    choice.ids.assign(at, at + size);
+    at += size;
+  }
+  return choices;
+}
+
+}  // namespace trireme::train

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/inference/choices.hpp"
+#include "train/choices.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 #include "support/temporary_directory.hpp"
 #include "trireme/base/error.hpp"
 
-namespace trireme::cli::choices_test {
+namespace trireme::train::choices_test {
 namespace {
 
 using testing::HasSubstr;
@@ -124,7 +124,7 @@ TEST(Pick, ComparesByLikelihoodAndByItPerCharacter) {
 }
 
 }  // namespace
-}  // namespace trireme::cli::choices_test
+}  // namespace trireme::train::choices_test
 
 // Fault, numerics: multiple choice: an ending merges into the context's last token; Python's blanks -> as in
 //   lm-evaluation-harness
