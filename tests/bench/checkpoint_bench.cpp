@@ -71,8 +71,8 @@ class RankShards {
   }
   [[nodiscard]] std::vector<std::vector<float>>& values() { return values_; }
   /// Bytes of all ranks.
-  [[nodiscard]] double bytes() const {
-    return static_cast<double>(staging_bytes(layout_).value) * static_cast<double>(world().size());
+  [[nodiscard]] double bytes() {
+    return static_cast<double>(staging_bytes(shards()).value) * static_cast<double>(world().size());
   }
 
  private:
