@@ -271,7 +271,8 @@ TEST(Manifest, WithNumbersWhoseProductsOrSumsOverflowIsRefused) {
 }
 
 TEST(Manifest, OfAnotherFormatOrVersionIsRefused) {
-  EXPECT_THAT(message_of(with("\"version\":2", "\"version\":4")), HasSubstr("format version 4"));
+  EXPECT_THAT(message_of(with("\"version\":2", "\"version\":5")), HasSubstr("format version 5"));
+  EXPECT_THAT(message_of(with("\"version\":2", "\"version\":4")), HasSubstr("rules is missing"));
   EXPECT_THAT(message_of(with("\"version\":2", "\"version\":3")), HasSubstr("not of its format version"));
   EXPECT_THAT(message_of(with("trireme checkpoint", "something else")), HasSubstr("not a Trireme manifest"));
   EXPECT_THAT(message_of("{}"), HasSubstr("index.h5"));

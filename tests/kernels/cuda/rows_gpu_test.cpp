@@ -71,8 +71,11 @@ TEST_F(RowsOnDevice, RotatesAPartOfHeadsAndNeighboursAsTheHostDoes) {
       for (const auto& [head_dim, width] : {Size{10, 6}, {32, 16}, {16, 16}, {12, 4}}) {
         RopeTable table = rope_table(11, width, 300, std::nullopt);
         table.head_dim = head_dim;
+        table.begin = neighbours ? head_dim - width : 0;
         table.adjacent_pairs = neighbours;
-        const RopeTable there{to_kernels(table.cos), to_kernels(table.sin), head_dim, neighbours};
+        RopeTable there = table;
+        there.cos = to_kernels(table.cos);
+        there.sin = to_kernels(table.sin);
         for (const auto direction : {Rotation::forward, Rotation::inverse})
           compare(
               {at::randn({22, 3 * head_dim}).to(type)}, type,

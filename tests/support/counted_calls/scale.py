@@ -47,7 +47,7 @@ BYTES = {
     ("three saves", "gather world"): (4500, 0),  # a rank's part of the index
     ("a load", "gather world"): (200, 0),  # the pieces that a rank reads
     ("a load", "scatter world"): (1500, 0),  # entries of the index for them
-    ("three saves", MEMORY): (6000, 100),  # the index
+    ("(three saves|a load)", MEMORY): (6000, 100),  # the index
     ("", MEMORY): (100, 100),
 }
 # Bytes of which each rank has (n - 1) / n, of parts padded to the same length.
