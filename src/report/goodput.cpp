@@ -11,6 +11,7 @@
 #include <cmath>
 #include <cstring>
 #include <nlohmann/json.hpp>
+#include <ranges>
 #include <span>
 #include <utility>
 
@@ -215,8 +216,8 @@ LastStep last_step(const std::string& metrics) try {
     file.read_at(begin, std::as_writable_bytes(std::span(text)));
     std::vector<std::string> lines = lines_of(text);
     if (begin > 0 && !lines.empty()) lines.erase(lines.begin());  // may begin within a row
-    for (auto line = lines.rbegin(); line != lines.rend(); ++line) {
-      const nlohmann::json row = io::parse_or_discard(*line);
+    for (const std::string& line : std::views::reverse(lines)) {
+      const nlohmann::json row = io::parse_or_discard(line);
       if (!row.is_object()) continue;
       const std::optional<double> time = number_at(row, "time");
       if (step_at(row) >= 0 && time) return {.step = step_at(row), .time = *time};

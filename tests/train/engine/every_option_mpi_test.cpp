@@ -121,8 +121,8 @@ M everything_on(const model::Architecture& a) {
                                            .llama_4_scaling_beta = a.scales_queries ? 0.3 : 0.0};
   }
   if (a.decoder.latent) {
-    m.q_rank = 20, m.kv_rank = 14, m.nope_dim = 8, m.rope_dim = 6, m.value_dim = 9;
-    m.head_dim = 14, m.kv_heads = 4;
+    m.q_rank = 20, m.kv_rank = 14, m.nope_dim = 8, m.rope_dim = 12, m.value_dim = 9;
+    m.head_dim = 20, m.kv_heads = 4;
     m.rope_scaling->mscale_all_dim = 1;
   }
   if (a.skips_rope) m.no_rope_interval = 2;
