@@ -155,13 +155,13 @@ std::string owners_text(const config::RunConfig& config, const Prediction& predi
   const std::int64_t sent = elements * size_of(owners.type()) / owners.ranks() * (owners.ranks() - 1) / owners.ranks();
   return fmt::format(
       "Muon: {} of {} owner{} in {}, {} TFLOP a step, the most of an owner {} (mean {}): {}, {:.1f}% of a step; {} of "
-      "{} to owners and back a rank\n",
+      "{} to owners and back a rank{}\n",
       count_text(static_cast<std::int64_t>(matrices), "matri" + std::string(matrices == 1 ? "x" : "ce")),
       owners.ranks(), owners.ranks() == 1 ? "" : "s",
       count_text(static_cast<std::int64_t>(owners.windows().size()), "window"), number_text(all / 1e12),
       number_text(most / 1e12), number_text(all / 1e12 / owners.ranks()), seconds_text(seconds),
-      100 * seconds / prediction.expected.seconds, to_text(Bytes{sent}),
-      owners.type() == DType::bf16 ? "bf16" : "fp32");
+      100 * seconds / prediction.expected.seconds, to_text(Bytes{sent}), owners.type() == DType::bf16 ? "bf16" : "fp32",
+      machine.gpus.empty() ? "" : "; runs on GPUs refuse Muon so far");
 }
 
 std::string host_memory_text(const Memory& memory, const config::Resolved& mesh, const Machine& machine) {

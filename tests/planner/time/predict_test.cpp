@@ -19,6 +19,7 @@ namespace trireme::planner {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 struct Change {
   const char* name;
@@ -269,6 +270,20 @@ TEST(Predict, ExtrapolatesMemoryWhosePeakMovesToAnotherOp) {
   const Memory few = predict_memory(config, mesh, true), all = predict_memory(config, mesh);
   EXPECT_LT(few.at_once.most, all.at_once.most) << "its op holds less in all layers than another one";
   EXPECT_EQ(few.total(), all.total());
+}
+
+TEST(OwnersText, CountsMatricesAndSaysWhereMuonRuns) {
+  config::RunConfig config = testing::run_of(testing::llama_8b(), 64, 1);
+  const auto text = [&](const char* machine) {
+    const Machine of = load_machine(machine);
+    return owners_text(config, predict(config, 64, of), of);
+  };
+  EXPECT_EQ(text("h100"), "");
+  config.optimizer.name = config::OptimizerName::muon;
+  // 20 m^2 n + 10 m^3 a matrix of m x n, m <= n: 6.7e14 in all.
+  EXPECT_THAT(text("h100"), HasSubstr("Muon: 224 matrices of 64 owners in 1 window, 666 TFLOP a step"));
+  EXPECT_THAT(text("h100"), HasSubstr("runs on GPUs refuse Muon so far"));
+  EXPECT_THAT(text("local"), Not(HasSubstr("GPUs")));
 }
 
 TEST(ExplainTime, ShowsFormulasWithTheirNumbers) {
