@@ -272,7 +272,7 @@ TEST(Predict, ExtrapolatesMemoryWhosePeakMovesToAnotherOp) {
   EXPECT_EQ(few.total(), all.total());
 }
 
-TEST(OwnersText, CountsMatricesAndSaysWhereMuonRuns) {
+TEST(OwnersText, CountsMatricesAndReportsThatGpusRefuseMuon) {
   config::RunConfig config = testing::run_of(testing::llama_8b(), 64, 1);
   const auto text = [&](const char* machine) {
     const Machine of = load_machine(machine);
