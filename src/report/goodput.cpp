@@ -52,15 +52,6 @@ std::int64_t step_at(const nlohmann::json& row) {
   return found != row.end() && found->is_number_integer() ? found->get<std::int64_t>() : -1;
 }
 
-std::vector<std::string> lines_of(std::string_view text) {
-  std::vector<std::string> lines;
-  for (std::size_t begin = 0, end = 0; begin < text.size(); begin = end + 1) {
-    end = std::min(text.find('\n', begin), text.size());
-    lines.emplace_back(text.substr(begin, end - begin));
-  }
-  return lines;
-}
-
 std::optional<GoodputEvent> event_of(const nlohmann::json& row) {
   if (!row.is_object() || !row.contains("event") || !row["event"].is_string()) return std::nullopt;
   const auto kind =

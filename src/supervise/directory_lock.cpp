@@ -37,18 +37,6 @@ constexpr milliseconds between_tries(100);
 constexpr milliseconds until_others_wrote(1000);
 constexpr double signs_waited_for = 2.5;
 
-/// Value of TRIREME_LIFE, "ID N": start N of a run under `trireme supervise`, which ends all ranks between two starts.
-struct Life {
-  std::string id;  ///< empty: not supervised
-  long number = 0;
-};
-
-Life life_of(const std::string& text) {
-  const std::size_t blank = text.find(' ');
-  if (blank == std::string::npos) return {};
-  return {.id = text.substr(0, blank), .number = std::atol(text.c_str() + blank)};
-}
-
 /// Holder of a lock, as recorded in its file.
 struct Holder {
   std::string job;    ///< Slurm's number, or empty
@@ -173,6 +161,12 @@ int overwrite(int descriptor, std::string_view text) {
 }
 
 }  // namespace
+
+Life life_of(const std::string& text) {
+  const std::size_t blank = text.find(' ');
+  if (blank == std::string::npos) return {};
+  return {.id = text.substr(0, blank), .number = std::atol(text.c_str() + blank)};
+}
 
 DirectoryLock::DirectoryLock(const std::string& directory, const std::string& what, double heartbeat_seconds)
     : path_(directory + "/.job.lock") {

@@ -42,6 +42,13 @@ TEST(Nearest, NamesWhatWasMeantOrNothing) {
   EXPECT_EQ(nearest(std::string(100'000, 'x'), keys), std::nullopt);
 }
 
+TEST(Text, LinesHaveNoEnds) {
+  using Lines = std::vector<std::string>;
+  EXPECT_EQ(lines_of(""), Lines{});
+  EXPECT_EQ(lines_of("a\n\nb"), (Lines{"a", "", "b"}));
+  EXPECT_EQ(lines_of("a\n"), Lines{"a"});
+}
+
 TEST(Text, JoinsAndTrims) {
   EXPECT_EQ(join({}, ", "), "");
   EXPECT_EQ(join({"a", "b", "c"}, ", "), "a, b, c");

@@ -15,6 +15,9 @@ namespace trireme {
 /// `text` without blanks, tabs and line ends at either side.
 [[nodiscard]] std::string_view trim(std::string_view text);
 
+/// The lines of `text` without their ends; the last one may have none.
+[[nodiscard]] std::vector<std::string> lines_of(std::string_view text);
+
 /// `text` of a file or a user for a terminal or a log: control characters (below 0x20, 0x7f, U+0080 to U+009F) and
 /// bytes that are no UTF-8 as \xNN.
 [[nodiscard]] std::string printable(std::string_view text);

@@ -6,6 +6,13 @@
 
 namespace trireme::supervise {
 
+/// Value of TRIREME_LIFE, "ID N": start N of a run under `trireme supervise`, which ends all ranks between two starts.
+struct Life {
+  std::string id;  ///< empty: not supervised
+  long number = 0;
+};
+[[nodiscard]] Life life_of(const std::string& text);
+
 /// Reserves a directory for one job: two that write the same checkpoints would destroy both runs. Uses a lock of the
 /// operating system on a file `.job.lock` that identifies the holder; it ends with the process in any case. On file
 /// systems without locks across nodes, or without any, the modification time of the file serves as a heartbeat.

@@ -11,6 +11,7 @@
 #include "trireme/base/log.hpp"
 #include "trireme/base/process.hpp"
 #include "trireme/base/unix_time.hpp"
+#include "trireme/supervise/directory_lock.hpp"
 
 namespace trireme::train {
 namespace {
@@ -19,11 +20,10 @@ using EventKind = report::GoodputEvent::Kind;
 
 constexpr std::int64_t most_record_bytes = std::int64_t{1} << 30;
 
-/// N of TRIREME_LIFE, "ID N": starts before by the same supervisor.
+/// Starts before by the same supervisor.
 int life_number() {
   const char* const text = std::getenv("TRIREME_LIFE");
-  const std::string life = text == nullptr ? "" : text;
-  return std::atoi(life.substr(life.rfind(' ') + 1).c_str());
+  return text == nullptr ? 0 : static_cast<int>(supervise::life_of(text).number);
 }
 
 /// Whether earlier attempts of this run are in the directory: it resumed from a checkpoint, or begins again as none was

@@ -36,16 +36,6 @@ at::Tensor values_of(store::ParameterStore& store, HostMirror& mirror, checkpoin
   return store.split_masters() ? mirror.of_split_masters(store, block) : mirror.of(store.master(block));
 }
 
-std::vector<std::string> lines_of(const std::string& text) {
-  std::vector<std::string> lines;
-  for (std::size_t begin = 0; begin < text.size();) {
-    const std::size_t end = std::min(text.find('\n', begin), text.size());
-    lines.push_back(text.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  return lines;
-}
-
 /// Generation settings of exports at the start of a run: `model.from` overrides data.seq_len and the tokenizer.
 huggingface::HfWriteOptions first_export_options(const config::RunConfig& config) {
   const huggingface::HfWriteOptions options = export_options(config);
